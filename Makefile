@@ -1,0 +1,49 @@
+# Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
+# checkout may stand in a folder with spaces.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.headrace-dev ## make .venv with everything needed to develop (and Java, where there is none)
+
+demo: .venv/.headrace-run ## run the demo: views kept fresh, checked and timed against Spark
+	$(BIN)/headrace demo
+
+test: lint ## lint, then run all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+
+format: .venv/.headrace-dev ## format the code, and fix what can be fixed
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+
+bench: .venv/.headrace-run ## tell how to run the benchmarks
+	@$(BIN)/headrace bench
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Headrace needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# The stamps make a second setup free. Java is looked for with Headrace's own eyes, so that both agree on what is there.
+.venv/.headrace-run: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing Headrace into .venv (once, a minute or two) ..."
+	$(PIP) -e .
+	@$(BIN)/python -m headrace.runtime.java >/dev/null 2>&1 || { echo "No Java 17+ here; installing one into .venv ..."; $(PIP) -e '.[java]'; }
+	@touch $@
+
+.venv/.headrace-dev: .venv/.headrace-run
+	@echo "Installing the tools of development into .venv ..."
+	$(PIP) -e '.[dev]'
+	@touch $@

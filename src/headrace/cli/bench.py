@@ -1,0 +1,46 @@
+"""`headrace bench`: run one benchmark of the package, with its peers, and print the ratios."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from headrace.bench import BENCHMARKS
+from headrace.cli.screen import Json, err, grid, guarded, out, print_json, working
+from headrace.errors import HeadraceError
+
+
+@guarded
+def bench(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="Name of the benchmark; leave it out to list them.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a benchmark against its peers. Further options are the benchmark's own: `headrace bench step -- --help`."""
+    if name is None:
+        _list(as_json)
+        return
+    if name not in BENCHMARKS:
+        known = ", ".join(sorted(BENCHMARKS))
+        raise HeadraceError(f"There is no benchmark {name}.", way_out=f"The benchmarks are: {known}.")
+    # Only names of the registry get here, so no other module can be imported this way.
+    module = import_module(f"headrace.bench.{name}")
+    with working(f"Running benchmark {name}"):
+        result = module.run(list(context.args))
+    if as_json:
+        print_json(result)
+    else:
+        out().print(module.table(result))
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        print_json(BENCHMARKS)
+        return
+    table = grid("benchmark", "what it measures")
+    for name, meaning in BENCHMARKS.items():
+        table.add_row(name, meaning)
+    out().print(table)
+    err().print("Run one with `headrace bench NAME`.", markup=False)

@@ -1,0 +1,30 @@
+"""`headrace explain`: how one view is kept up to date, why so, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.opened import opened
+from headrace.cli.screen import Json, guarded, out, print_json
+from headrace.errors import SchemaError
+
+
+@guarded
+def explain(
+    location: Annotated[Path, typer.Argument(help="Folder of the state, as given to `headrace run --location`.")],
+    view: Annotated[str, typer.Argument(help="Name of the view.")],
+    as_json: Json = False,
+) -> None:
+    """Show how a view is kept: the strategy, why it was chosen, its state and its cost."""
+    with opened(location, existing=True) as engine:
+        if view not in engine.views:
+            known = ", ".join(sorted(engine.views)) or "none"
+            raise SchemaError(f"There is no view {view} at {location}.", way_out=f"The views there are: {known}.")
+        explanation = engine.views[view].explain()
+    if as_json:
+        print_json(explanation.to_dict())
+    else:
+        out().print(str(explanation), markup=False, soft_wrap=True)

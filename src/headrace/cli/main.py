@@ -1,0 +1,28 @@
+"""The `headrace` command: it only gathers the commands, each of which is a file beside this one.
+
+Nothing here or at the top of those files imports Spark, Arrow or NumPy, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from headrace.cli.bench import bench
+from headrace.cli.demo import demo
+from headrace.cli.explain import explain
+from headrace.cli.run import run
+from headrace.cli.status import status
+
+app = typer.Typer(
+    help="Keep the answers of SQL queries fresh on Apache Spark, at the cost of the change rather than of the data.",
+    epilog="New here? Run `headrace demo`. Errors in full: HEADRACE_DEBUG=1.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+app.command()(run)
+app.command()(explain)
+app.command()(status)
+# What a benchmark does with further options is its own business.
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)

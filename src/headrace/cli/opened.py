@@ -1,0 +1,35 @@
+"""Open an engine for a command, with a sign of life while Spark starts.
+
+Commands that only look must not create anything, so they ask for a location that is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.screen import working
+from headrace.errors import StorageError
+
+if TYPE_CHECKING:
+    from headrace import Engine
+
+
+@contextmanager
+def opened(location: Path, *, existing: bool = False) -> Iterator[Engine]:
+    """Open the engine at `location`, and close it afterwards."""
+    if existing and not (location.is_dir() and any(location.iterdir())):
+        raise StorageError(
+            f"There is no Headrace state at {location}.",
+            way_out="Give the folder that `headrace run --location` was given (PIPELINE.state by default).",
+        )
+    with working("Starting Spark"):
+        import headrace
+
+        engine = headrace.connect(str(location))
+    try:
+        yield engine
+    finally:
+        engine.close()

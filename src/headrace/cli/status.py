@@ -1,0 +1,69 @@
+"""`headrace status`: what is kept at a location, how much of it, and whether it is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.opened import opened
+from headrace.cli.screen import Json, grid, guarded, out, print_json, working
+
+SQL_WIDTH = 60
+
+
+@guarded
+def status(
+    location: Annotated[Path, typer.Argument(help="Folder of the state, as given to `headrace run --location`.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also read all state and check it; exit code 1 on damage.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the tables, views and sources at a location, their rows, and the last step."""
+    with opened(location, existing=True) as engine:
+        found = engine.status()
+        problems = None
+        if verify:
+            with working("Checking the state"):
+                problems = [str(problem) for problem in engine.verify()]
+    if as_json:
+        print_json(found if problems is None else {**found, "problems": problems})
+    else:
+        _show(found)
+        _show_problems(problems)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    last = found.get("step", 0)
+    size = f"{found.get('state_bytes', 0) / 1e6:,.1f} MB of state"
+    out().print(Text(f"{found['location']}: step {last}, {size}"), soft_wrap=True)
+    quarantined = found.get("quarantined") or {}
+    tables = grid("table", ">rows", "key", ">quarantined")
+    for table in found["tables"]:
+        key = table.get("key") or ()
+        key_text = key if isinstance(key, str) else ", ".join(key)
+        tables.add_row(table["name"], f"{table['rows']:,}", key_text or "-", f"{quarantined.get(table['name'], 0):,}")
+    views = grid("view", ">rows", "query")
+    for view in found["views"]:
+        sql = " ".join(view["sql"].split())
+        shown = sql if len(sql) <= SQL_WIDTH else sql[: SQL_WIDTH - 3] + "..."
+        views.add_row(view["name"], f"{view['rows']:,}", Text(shown))
+    sources = grid("source", ">last batch")
+    for name, batch in (found.get("sources") or {}).items():
+        sources.add_row(name, str(batch))
+    for table in (tables, views, sources):
+        if table.row_count:
+            out().print(table)
+
+
+def _show_problems(problems: list[str] | None) -> None:
+    if problems == []:
+        out().print("The state is sound.", style="green")
+    for problem in problems or ():
+        out().print(problem, style="red", markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""The front door: engines, tables, views and steps."""

@@ -1,0 +1,475 @@
+"""The front door: an engine holds tables that change and views that follow them.
+
+It turns calls into programs, has them run (`stepper`), and commits what they did (`store`). All state is in the location; closing an
+engine, killing it, or opening the location elsewhere loses nothing that a step has committed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headrace.engine import frames, quarantine
+from headrace.engine.handles import Table, View
+from headrace.engine.inputs import check_frame
+from headrace.engine.step import Step
+from headrace.engine.stepper import DRIVER_ROWS, Inputs, Outcome, Stepper
+from headrace.engine.store import Store
+from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.operators.layout import ViewLayout
+from headrace.relation import runfile
+from headrace.relation.change import ChangeBatch, change_batch
+from headrace.relation.layout import TableLayout
+from headrace.relation.schema import Column, TableSchema, check_name
+from headrace.relation.types import SqlType, sql_type
+from headrace.runtime.location import Location
+from headrace.runtime.program import Program, TableTask, ViewTask, table_arrangement, view_arrangement, why_catalyst
+from headrace.sql.catalyst import AnalysedView, analyse
+from headrace.sql.session import SqlSession
+
+_SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
+_BAD_ROWS = ("fail", "quarantine")
+_EXECUTORS = ("auto", "inline", "spark")
+
+
+class Engine:
+    """Keeps answers over changing tables fresh.
+
+    Parameters
+    ----------
+    spark : the session to run on; it is never stopped by the engine.
+    location : a folder for all state; made if it is not there. On a cluster, a folder that all nodes see.
+    buckets : hash partitions of all state, fixed when the location is made (default: twice the cores, at least 4).
+    executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
+    on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
+    fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
+    read_only : read views and status while another engine writes.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str | Path,
+        *,
+        buckets: int | None = None,
+        executor: str = "auto",
+        on_bad_rows: str = "fail",
+        driver_rows: int = DRIVER_ROWS,
+        fsync: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        _one_of("executor", executor, _EXECUTORS)
+        _one_of("on_bad_rows", on_bad_rows, _BAD_ROWS)
+        if buckets is not None and not 1 <= buckets <= 4096:
+            raise SchemaError(f"buckets={buckets} is out of range", way_out="choose from 1 to 4096")
+        self.spark = spark
+        self.on_bad_rows = on_bad_rows
+        self._lock = threading.RLock()
+        self._owns_session = False
+        self._store = Store(Location(location), fsync=fsync, read_only=read_only)
+        sql = {name: str(spark.conf.get(name)) for name in _SQL_SETTINGS}
+        self._store.open(buckets or max(4, 2 * spark.sparkContext.defaultParallelism), sql)
+        try:
+            if buckets is not None and buckets != self.buckets:
+                raise SchemaError(
+                    f"location {self.location} has {self.buckets} buckets, not {buckets}",
+                    way_out="leave buckets out: their number is fixed when a location is made",
+                )
+            self._sql = SqlSession(spark, self._store.settings.sql)
+            self._stepper = Stepper(self._sql.spark, executor, driver_rows)
+            self._tables: dict[str, Table] = {}
+            self._views: dict[str, View] = {}
+            self._streams: Any = None
+            for definition in self._store.snapshot.tables.values():
+                self._add_table(TableSchema.from_json(definition))
+            for name, definition in self._store.snapshot.views.items():
+                self._views[name] = self._make_view(name, definition["sql"])
+        except BaseException:
+            self._store.close()
+            raise
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    @property
+    def location(self) -> Path:
+        """The folder with all state."""
+        return self._store.location.root
+
+    @property
+    def buckets(self) -> int:
+        """Number of hash partitions of all state."""
+        return self._store.settings.buckets
+
+    @property
+    def step(self) -> int:
+        """Number of the last step."""
+        return self._store.snapshot.step
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """All tables, by name."""
+        return dict(self._tables)
+
+    @property
+    def views(self) -> dict[str, View]:
+        """All views, by name."""
+        return dict(self._views)
+
+    # -- definitions --------------------------------------------------------------------------------------------
+
+    def table(
+        self,
+        name: str,
+        schema: str | StructType | pa.Schema,
+        *,
+        key: str | tuple[str, ...] | list[str] | None = None,
+        references: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Register a table that changes.
+
+        Parameters
+        ----------
+        schema : Spark DDL ("id BIGINT, price DECIMAL(10, 2) NOT NULL"), a StructType or an Arrow schema.
+        key : column or columns that identify a row; without a key the table is a bag.
+        references : foreign keys, as {column: table}.
+
+        Registering the same definition again returns the table that is there.
+        """
+        with self._lock:
+            definition = TableSchema.of(name, self._columns(name, schema), key, references)
+            if name in self._tables:
+                if self._tables[name].schema != definition:
+                    raise SchemaError(
+                        f"table {name!r} exists with another definition", way_out="drop it first, or choose another name"
+                    )
+                return self._tables[name]
+            self._check_free(name)
+            self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
+            return self._add_table(definition)
+
+    def view(self, name: str, sql: str, *, strategy: str = "auto") -> View:
+        """Create a view and fill it from its table; from then on every step keeps it fresh.
+
+        Unsupported SQL is refused here. Creating the same view again returns the view that is there.
+        """
+        with self._lock:
+            _one_of("strategy", strategy, ("auto",))
+            check_name(name, "view")
+            if name in self._views:
+                if self._views[name].sql != sql:
+                    raise SchemaError(
+                        f"view {name!r} exists with another query", way_out="drop it first, or choose another name"
+                    )
+                return self._views[name]
+            self._check_free(name)
+            view = self._make_view(name, sql)
+            outcome = self._backfill(view)
+            self._store.commit(
+                self._store.next_record(views={name: {"sql": sql}}, buckets=outcome.result.buckets if outcome else {})
+            )
+            self._views[name] = view
+            return view
+
+    def drop(self, name: str) -> None:
+        """Drop a view, or a table that no view and no reference needs."""
+        with self._lock:
+            if name in self._views:
+                parts = [view_arrangement(name, part) for part in self._views[name]._layout.arrangements]
+                del self._views[name]
+            elif name in self._tables:
+                users = [view.name for view in self._views.values() if view._layout.plan.table == name]
+                users += [t.name for t in self._tables.values() if name in dict(t.schema.references).values()]
+                if users:
+                    raise SchemaError(f"table {name!r} is used by {', '.join(users)}", way_out="drop these first")
+                parts = [table_arrangement(name)]
+                del self._tables[name]
+                self._sql.unregister(name)
+            else:
+                raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
+            self._store.commit(
+                self._store.next_record(removed=(name,), dropped=tuple(parts), quarantine={name: []})
+            )
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def apply(
+        self,
+        changes: Mapping[str, Any],
+        *,
+        on_bad_rows: str | None = None,
+        source: tuple[str, int] | None = None,
+    ) -> Step:
+        """Apply changes to one or more tables as one atomic step, and bring every view up to date.
+
+        Parameters
+        ----------
+        changes : {table: Arrow table, pandas DataFrame or Spark DataFrame}, with an optional `__diff` column
+            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion.
+        on_bad_rows : overrides the engine's.
+        source : (name, number) of a micro-batch; a number that was committed before is skipped.
+        """
+        start = time.perf_counter()
+        mode = on_bad_rows or self.on_bad_rows
+        _one_of("on_bad_rows", mode, _BAD_ROWS)
+        with self._lock:
+            snapshot = self._store.snapshot
+            if source is not None and snapshot.sources.get(source[0], -1) >= source[1]:
+                return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
+            inputs = {name: self._input(name, given) for name, given in changes.items()}
+            tasks = tuple(self._table_task(name) for name in inputs)
+            program = self._program(tasks)
+            try:
+                outcome = self._stepper.run(program, inputs, self._analysed(), mode)
+                aside = quarantine.write(self._store, snapshot.step + 1, outcome.bad)
+                step = self._commit_step(program, inputs, outcome, aside, source, start)
+            except BaseException:
+                self._store.remove_orphans()
+                raise
+            return step
+
+    def quarantine(self, table: str) -> pa.Table:
+        """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
+        return quarantine.read(self._store, self._table(table).schema)
+
+    def discard_quarantine(self, table: str) -> None:
+        """Forget the bad rows of a table, once they have been dealt with."""
+        with self._lock:
+            self._table(table)
+            self._store.commit(self._store.next_record(quarantine={table: []}))
+            self._store.remove_orphans()
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    def stream(self, table: str, frame: DataFrame, *, name: str | None = None) -> None:
+        """Feed a table from a streaming DataFrame: one step a micro-batch, each exactly once."""
+        self._table(table)
+        self._sources().add(table, frame, name or table)
+
+    def start(self) -> None:
+        """Start all streams; steps happen in the background until `stop`."""
+        self._sources().start()
+
+    def stop(self) -> None:
+        """Stop all streams after their current step."""
+        self._sources().stop()
+
+    def process_available(self) -> None:
+        """Process what all streams have now, then return."""
+        self._sources().process_available()
+
+    # -- care ---------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Tables, views, sources and sizes, as plain values."""
+        snapshot = self._store.snapshot
+        return {
+            "location": str(self.location),
+            "step": snapshot.step,
+            "version": snapshot.version,
+            "buckets": self.buckets,
+            "state_bytes": snapshot.bytes(),
+            "tables": [{"name": t.name, "rows": t.rows, "key": list(t.key)} for t in self._tables.values()],
+            "views": [{"name": v.name, "rows": v.rows, "sql": v.sql} for v in self._views.values()],
+            "sources": dict(snapshot.sources),
+            "quarantined": {name: self.quarantine(name).num_rows for name in snapshot.quarantine},
+            "last_step": snapshot.summary,
+        }
+
+    def verify(self) -> list[str]:
+        """Read all state and check every checksum; returns what is wrong, a line each."""
+        problems = []
+        with self._store.reading() as snapshot:
+            for name in sorted(snapshot.files()):
+                try:
+                    runfile.read(self.location / "runs" / name).check()
+                except HeadraceError as error:
+                    problems.append(error.what)
+        return problems
+
+    def close(self) -> None:
+        """Stop streams and let go of the location; a session that `connect` started is stopped too."""
+        if self._streams is not None:
+            self._streams.stop()
+        self._store.close()
+        if self._owns_session:
+            self.spark.stop()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            raise SchemaError(f"there is no table {name!r}", way_out=self._known())
+        return self._tables[name]
+
+    def _known(self) -> str:
+        return f"known are: {', '.join([*self._tables, *self._views]) or 'none yet; register one with engine.table(...)'}"
+
+    def _check_free(self, name: str) -> None:
+        taken = {other.lower(): other for other in (*self._tables, *self._views)}
+        if name.lower() in taken:
+            raise SchemaError(f"the name {name!r} is taken by {taken[name.lower()]!r}", way_out="choose another name")
+
+    def _columns(self, name: str, schema: str | StructType | pa.Schema) -> list[Column]:
+        if isinstance(schema, pa.Schema):
+            return [Column(f.name, sql_type(f.type), f.nullable) for f in schema]
+        if isinstance(schema, str):
+            try:
+                schema = StructType.fromDDL(schema)
+            except Exception as error:
+                raise SchemaError(
+                    f"table {name!r}: the schema is not Spark DDL: {str(error).splitlines()[0]}",
+                    way_out="write columns as in 'id BIGINT, price DECIMAL(10, 2) NOT NULL'",
+                ) from error
+        try:
+            return [Column(f.name, SqlType.parse(f.dataType.simpleString()), f.nullable) for f in schema.fields]
+        except SchemaError as error:
+            raise SchemaError(f"table {name!r}: {error.what}", way_out=error.way_out) from error
+
+    def _add_table(self, schema: TableSchema) -> Table:
+        self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])
+        table = Table(self, TableLayout(schema, self._store.settings.seed))
+        self._tables[schema.name] = table
+        return table
+
+    def _make_view(self, name: str, sql: str) -> View:
+        analysed = analyse(self._sql, name, sql)
+        for aggregate in analysed.plan.aggregates:
+            if aggregate.function in ("sum", "avg") and not aggregate.type.is_numeric:
+                raise UnsupportedSQLError(f"view {name!r}: {aggregate.sql} is not numeric", way_out="sum numbers only")
+        return View(self, name, sql, analysed, ViewLayout(analysed.plan, self._store.settings.seed))
+
+    def _analysed(self) -> dict[str, AnalysedView]:
+        return {name: view._analysed for name, view in self._views.items()}
+
+    def _input(self, name: str, given: Any) -> ChangeBatch | DataFrame:
+        schema = self._table(name).schema
+        return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
+
+    def _table_task(self, name: str) -> TableTask:
+        views = [view for view in self._views.values() if view._layout.plan.table == name]
+        return TableTask(
+            self._tables[name]._layout, tuple(self._view_task(view, i) for i, view in enumerate(views))
+        )
+
+    def _view_task(self, view: View, number: int) -> ViewTask:
+        prefix = None if why_catalyst(view._layout.plan) is None else f"__v{number}_"
+        return ViewTask(view.name, view._layout, prefix)
+
+    def _program(self, tasks: tuple[TableTask, ...]) -> Program:
+        snapshot = self._store.snapshot
+        needed = {table_arrangement(task.name) for task in tasks} | {
+            view_arrangement(view.name, part) for task in tasks for view in task.views for part in view.layout.arrangements
+        }
+        state = {name: buckets for name, buckets in snapshot.arrangements.items() if name in needed}
+        return Program(
+            snapshot.version + 1, str(self.location), self.buckets, tasks, state, fsync=self._store.fsync
+        )
+
+    def _backfill(self, view: View) -> Outcome | None:
+        table = self._tables[view._layout.plan.table]
+        if not table.rows:
+            return None
+        task = TableTask(table._layout, (self._view_task(view, 0),), store=False)
+        program = self._program((task,))
+        with self._store.reading() as snapshot:
+            frame = frames.table_frame(
+                self._sql.spark, str(self.location), table._layout, snapshot.arrangements, self.buckets
+            )
+            inputs: Inputs = {table.name: frame}
+            try:
+                outcome = self._stepper.run(program, inputs, {view.name: view._analysed}, "fail")
+            except BaseException:
+                self._store.remove_orphans()
+                raise
+        # What filling a view wrote as changes is no step's change; the orphan sweep of the next open would take it.
+        for names in outcome.result.changes.values():
+            for name in names:
+                (self._store.location.runs / name).unlink(missing_ok=True)
+        return outcome
+
+    def _commit_step(
+        self,
+        program: Program,
+        inputs: Inputs,
+        outcome: Outcome,
+        aside: dict[str, list[str]],
+        source: tuple[str, int] | None,
+        start: float,
+    ) -> Step:
+        result, snapshot = outcome.result, self._store.snapshot
+        counts = {name: len(given) if isinstance(given, ChangeBatch) else None for name, given in inputs.items()}
+        quarantined = {name: len(bad.reasons) for name, bad in outcome.bad.items()}
+        rows = {
+            name: result.seen.get(name, 0) if count is None else count - quarantined.get(name, 0)
+            for name, count in counts.items()
+        }
+        watched = [view.name for task in program.tables for view in task.views]
+        step = Step(
+            number=snapshot.step + 1,
+            rows=rows,
+            seconds=time.perf_counter() - start,
+            state_bytes=0,
+            views={name: result.summaries[name] for name in watched if name in result.summaries},
+            ran=outcome.ran,
+            why=outcome.why,
+            quarantined=quarantined,
+        )
+        record = self._store.next_record(
+            step=step.number,
+            buckets=result.buckets,
+            changes=result.changes,
+            sources={source[0]: source[1]} if source else {},
+            quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
+            summary={"text": str(step), "ran": step.ran, "why": step.why, "id": uuid.uuid4().hex},
+        )
+        self._store.commit(record)
+        return Step(
+            **{
+                **step.__dict__,
+                "seconds": time.perf_counter() - start,
+                "state_bytes": self._store.snapshot.bytes(),
+            }
+        )
+
+    def _sources(self) -> Any:
+        if self._streams is None:
+            from headrace.engine.streams import Streams
+
+            self._streams = Streams(self)
+        return self._streams
+
+
+def connect(location: str | Path, *, cores: int | None = None, **options: Any) -> Engine:
+    """Open a location on a local Spark session made for it; options are those of `Engine`."""
+    from headrace.runtime.session import local_session
+
+    running = SparkSession.getActiveSession()
+    spark = local_session(cores=cores)
+    try:
+        engine = Engine(spark, location, **options)
+    except BaseException:
+        if running is None:
+            spark.stop()
+        raise
+    engine._owns_session = running is None
+    return engine
+
+
+def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")

@@ -1,0 +1,157 @@
+"""EXPLAIN: how a view is kept, why so, and what it costs, as text and as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.plan.view import Shape
+from headrace.relation.arrangement import FAN_IN
+from headrace.rings import Compensated, Integer, Product
+from headrace.runtime.program import why_catalyst
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+    from headrace.engine.handles import View
+
+_WHY = {
+    Shape.GROUPS: "aggregates of one table are sums over a ring, so a change to the table is a change to its groups",
+    Shape.TOTAL: "aggregates without GROUP BY are one group, the sum of all rows",
+    Shape.ROWS: "a filter and a projection of one table is a bag of rows with counts",
+}
+
+
+@dataclass(frozen=True)
+class ArrangementExplained:
+    """One arrangement of a view: what it maps to what, and its size."""
+
+    name: str
+    keys: str
+    payload: str
+    runs: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a view is kept. `str()` is for people, `to_dict()` for programs."""
+
+    view: str
+    sql: str
+    strategy: str
+    why: str
+    table: str
+    condition: str | None
+    keys: list[str]
+    aggregates: list[str]
+    having: str | None
+    evaluated_by: str
+    evaluated_why: str
+    buckets: int
+    exchange: str
+    arrangements: list[ArrangementExplained]
+    state_bytes: int
+    estimated: str
+    last_step: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as plain values for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"view {self.view}: {self.strategy}, because {self.why}",
+            f"  table      {self.table}",
+            f"  where      {self.condition or '(all rows)'}",
+            f"  keys       {', '.join(self.keys) or '(none: one group)'}",
+            f"  aggregates {', '.join(self.aggregates) or '(none)'}",
+        ]
+        if self.having:
+            lines.append(f"  having     {self.having} (when read)")
+        lines += [
+            f"  evaluated  by {self.evaluated_by}: {self.evaluated_why}",
+            f"  exchange   {self.exchange}",
+            f"  state      {self.state_bytes:,} bytes in {self.buckets} buckets",
+        ]
+        for a in self.arrangements:
+            lines.append(f"    {a.name}: {a.keys} -> {a.payload}; {a.entries:,} entries in {a.runs} runs, {a.bytes:,} bytes")
+        lines.append(f"  a step     {self.estimated}")
+        if self.last_step:
+            lines.append(f"  last step  {self.last_step['text']}")
+            lines.append(f"             ran in the {self.last_step['ran']}: {self.last_step['why']}")
+        return "\n".join(lines)
+
+
+def explain(engine: Engine, view: View) -> Explanation:
+    """Explain a view as of the last step."""
+    layout, snapshot = view._layout, engine._store.snapshot
+    plan = layout.plan
+    reason = why_catalyst(plan)
+    state = view._snapshot_state(snapshot)
+    arrangements = [
+        ArrangementExplained(
+            part,
+            _keys(layout, part),
+            describe(layout.arrangements[part]),
+            sum(runs for runs, _, _ in sizes),
+            sum(entries for _, entries, _ in sizes),
+            sum(size for _, _, size in sizes),
+        )
+        for part, sizes in state.items()
+    ]
+    most_runs = max((runs for sizes in state.values() for runs, _, _ in sizes), default=0)
+    return Explanation(
+        view=view.name,
+        sql=view.sql,
+        strategy="incremental aggregate over one table" if plan.shape is not Shape.ROWS else "incremental filter and projection",
+        why=_WHY[plan.shape],
+        table=plan.table,
+        condition=None if plan.condition is None else str(plan.condition),
+        keys=[str(key) for key in plan.keys],
+        aggregates=[aggregate.sql for aggregate in plan.aggregates],
+        having=None if plan.having is None else _readable_having(layout),
+        evaluated_by="the kernels on columns" if reason is None else "Catalyst",
+        evaluated_why="every expression is one whose result is known to equal Spark's" if reason is None else f"it has {reason}",
+        buckets=engine.buckets,
+        exchange="none for batches that the driver has and native expressions; else one, of groups summed before it",
+        arrangements=arrangements,
+        state_bytes=sum(a.bytes for a in arrangements),
+        estimated=(
+            f"costs O(changed rows + touched groups x runs); at most {most_runs} runs a bucket now, "
+            f"merged when {FAN_IN} of a size have come together"
+        ),
+        last_step=snapshot.summary,
+    )
+
+
+def describe(ring: object) -> str:
+    """Name a ring in words.
+
+    >>> describe(Product((Integer(1), Compensated())))
+    '(count, double sum with its rounding error)'
+    """
+    if isinstance(ring, Product):
+        return f"({', '.join(describe(part) for part in ring.parts)})"
+    if isinstance(ring, Compensated):
+        return "double sum with its rounding error"
+    if isinstance(ring, Integer):
+        return "count" if ring.limbs == 1 else f"exact {64 * ring.limbs}-bit sum"
+    return type(ring).__name__
+
+
+def _keys(layout: ViewLayout, part: str) -> str:
+    names = [str(key) for key in layout.plan.keys]
+    if part != GROUPS:
+        names.append(f"{layout.plan.arguments[int(part.removeprefix('ordered'))]} (ordered)")
+    return f"({', '.join(names)})"
+
+
+def _readable_having(layout: ViewLayout) -> str:
+    text = str(layout.plan.having)
+    for i, aggregate in enumerate(layout.plan.aggregates):
+        text = text.replace(f"a{i}", aggregate.sql)
+    for i, key in enumerate(layout.plan.keys):
+        text = text.replace(f"k{i}", str(key))
+    return text

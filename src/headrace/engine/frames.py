@@ -1,0 +1,108 @@
+"""State as Spark DataFrames: one task a bucket reads the runs of that bucket and yields Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.operators.aggregate import empty_total, read
+from headrace.operators.layout import ViewLayout
+from headrace.plan.view import Shape
+from headrace.relation.arrangement import alive, scan
+from headrace.relation.layout import TableLayout
+from headrace.relation.schema import DIFF, Column
+from headrace.relation.table import COUNT
+from headrace.relation.types import SqlType
+from headrace.runtime.log import Arrangements, BucketState
+from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
+from headrace.runtime.tasks import open_runs
+
+_BATCH_ROWS = 1 << 17
+
+
+def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: int) -> pa.Table:
+    """Read one bucket of a table: its rows with their multiplicities."""
+    own = state.get(table_arrangement(layout.schema.name), {}).get(bucket, BucketState())
+    run = scan(COUNT, open_runs(root, own))
+    schema = arrow_schema([*layout.schema.columns, Column(DIFF, SqlType("bigint"))])
+    if run is None:
+        return schema.empty_table()
+    run = run.take(np.flatnonzero(alive(run.payload)))
+    columns = layout.rows(run)
+    return pa.table([*columns.values(), pa.array(run.payload[0])], schema=schema)
+
+
+def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> pa.Table:
+    """Read one bucket of a view as k0.., a0..; the total of a view without GROUP BY is never missing."""
+    parts = {
+        part: open_runs(root, state.get(view_arrangement(name, part), {}).get(bucket, BucketState()))
+        for part in layout.arrangements
+    }
+    groups = read(layout, parts)
+    if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == total_bucket(layout, state, name):
+        groups = empty_total(layout)
+    return repeated(layout, groups)
+
+
+def total_bucket(layout: ViewLayout, state: Arrangements, name: str) -> int:
+    """The one bucket that a view without GROUP BY lives in (any, while it is empty)."""
+    used = [bucket for bucket, own in state.get(view_arrangement(name, "groups"), {}).items() if own.runs]
+    return used[0] if used else 0
+
+
+def repeated(layout: ViewLayout, groups: pa.Table) -> pa.Table:
+    """Give every row of a bag as often as it occurs; drop the helper column."""
+    if layout.plan.shape is Shape.ROWS:
+        counts = groups.column("__rows").to_numpy()
+        if (counts != 1).any():
+            groups = groups.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return groups.select(slot_names(layout)) if slot_names(layout) else groups.select(["__rows"])
+
+
+def slot_names(layout: ViewLayout) -> list[str]:
+    """The columns k0.. and a0.. of a view's groups."""
+    keys = [f"k{i}" for i in range(len(layout.plan.keys))]
+    return keys + [f"a{i}" for i in range(len(layout.plan.aggregates))]
+
+
+def slot_columns(layout: ViewLayout) -> list[Column]:
+    """The columns k0.. and a0.. with their types."""
+    types = [key.type for key in layout.plan.keys] + [aggregate.type for aggregate in layout.plan.aggregates]
+    if not types:
+        return [Column("__rows", SqlType("bigint"))]
+    return [Column(name, kind) for name, kind in zip(slot_names(layout), types, strict=True)]
+
+
+def table_frame(spark: SparkSession, root: str, layout: TableLayout, state: Arrangements, buckets: int) -> DataFrame:
+    """A table's rows with `__diff` as a DataFrame, one partition a bucket."""
+    columns = [*layout.schema.columns, Column(DIFF, SqlType("bigint"))]
+    own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
+    return _frame(spark, columns, buckets, lambda bucket: table_bucket(root, layout, own, bucket))
+
+
+def view_frame(
+    spark: SparkSession, root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int
+) -> DataFrame:
+    """A view's groups (k0.., a0..) as a DataFrame, one partition a bucket."""
+    names = {view_arrangement(name, part) for part in layout.arrangements}
+    own = {key: value for key, value in state.items() if key in names}
+    return _frame(spark, slot_columns(layout), buckets, lambda bucket: view_bucket(root, layout, name, own, bucket))
+
+
+def _frame(spark: SparkSession, columns: list[Column], buckets: int, read_one: Callable[[int], pa.Table]) -> DataFrame:
+    def run(partition: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in partition:
+            for bucket in batch.column(0).to_pylist():
+                yield from _for_spark(read_one(bucket)).to_batches(max_chunksize=_BATCH_ROWS)
+
+    ddl = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+    return spark.range(0, buckets, 1, buckets).mapInArrow(run, ddl)
+
+
+def _for_spark(table: pa.Table) -> pa.Table:
+    # Spark reads 32-bit string offsets by default.
+    fields = [pa.field(f.name, pa.string()) if pa.types.is_large_string(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))

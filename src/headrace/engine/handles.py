@@ -1,0 +1,198 @@
+"""Handles that users hold: a table and a view of an engine. They keep no state; they ask the engine for the current one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from headrace.engine import frames
+from headrace.engine.explain import Explanation, explain
+from headrace.operators.aggregate import empty_total, read_changes
+from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.plan.view import Shape
+from headrace.relation import runfile
+from headrace.relation.layout import TableLayout
+from headrace.relation.run import Run
+from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.types import SqlType
+from headrace.runtime.log import Snapshot
+from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
+from headrace.sql.catalyst import AnalysedView
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+class Table:
+    """A changing table of an engine."""
+
+    def __init__(self, engine: Engine, layout: TableLayout) -> None:
+        self._engine = engine
+        self._layout = layout
+
+    @property
+    def name(self) -> str:
+        return self._layout.schema.name
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns, key and references."""
+        return self._layout.schema
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._layout.schema.key
+
+    @property
+    def rows(self) -> int:
+        """How many rows the table has now."""
+        buckets = self._engine._store.snapshot.arrangements.get(table_arrangement(self.name), {})
+        return sum(state.live for state in buckets.values())
+
+    def to_arrow(self) -> pa.Table:
+        """The current rows."""
+        root = str(self._engine.location)
+        with self._engine._store.reading() as snapshot:
+            parts = [
+                frames.table_bucket(root, self._layout, snapshot.arrangements, bucket)
+                for bucket in range(self._engine.buckets)
+            ]
+        table = pa.concat_tables(parts)
+        counts = table.column(DIFF).to_numpy()
+        table = table.drop_columns([DIFF])
+        return table.take(pa.array(np.repeat(np.arange(len(counts)), counts))) if (counts != 1).any() else table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The current rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, {self.rows:,} rows)"
+
+
+class View:
+    """A maintained view of an engine."""
+
+    def __init__(self, engine: Engine, name: str, sql: str, analysed: AnalysedView, layout: ViewLayout) -> None:
+        self._engine = engine
+        self._analysed = analysed
+        self._layout = layout
+        self.name = name
+        self.sql = sql
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the view's columns."""
+        return pa.schema([pa.field(name, kind.arrow, nullable) for name, kind, nullable in self._analysed.schema])
+
+    @property
+    def rows(self) -> int:
+        """How many rows the view has now."""
+        plan = self._layout.plan
+        if plan.having is None and plan.shape is Shape.GROUPS:
+            buckets = self._engine._store.snapshot.arrangements.get(view_arrangement(self.name, GROUPS), {})
+            return sum(state.live for state in buckets.values())
+        return self.to_arrow().num_rows
+
+    def to_df(self) -> DataFrame:
+        """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
+        engine = self._engine
+        owner = _Pin()
+        snapshot = engine._store.pin_for(owner)
+        groups = frames.view_frame(
+            engine.spark, str(engine.location), self._layout, self.name, snapshot.arrangements, engine.buckets
+        )
+        answer = self._analysed.catalyst.finish(groups)
+        # The files of the snapshot are kept while this object lives (Store.pin_for).
+        answer._headrace_pin = owner
+        return answer
+
+    def to_arrow(self) -> pa.Table:
+        """The view as of the last step."""
+        root = str(self._engine.location)
+        with self._engine._store.reading() as snapshot:
+            parts = [
+                frames.view_bucket(root, self._layout, self.name, snapshot.arrangements, bucket)
+                for bucket in range(self._engine.buckets)
+            ]
+        return self._finish(pa.concat_tables(parts))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The view as of the last step, as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def changes(self) -> pa.Table:
+        """What the last step changed: rows that left with `__diff` -1, rows that came with +1."""
+        root = self._engine.location
+        with self._engine._store.reading() as snapshot:
+            files = snapshot.changes.get(self.name, [])
+            runs = [runfile.read(root / "runs" / name) for name in files]
+            for run in runs:
+                run.check()
+            pairs = [read_changes(self._layout, Run(run.words, run.payload, run.values)) for run in runs]
+        sides = []
+        for side, sign in ((0, -1), (1, 1)):
+            tables = [pair[side] for pair in pairs]
+            if self._layout.plan.shape is Shape.TOTAL and pairs and not sum(t.num_rows for t in tables):
+                tables = [empty_total(self._layout)]
+            sides += [_with_diff(self._layout, table, sign) for table in tables]
+        columns = [*frames.slot_columns(self._layout), Column(DIFF, SqlType("bigint"))]
+        groups = pa.concat_tables(sides) if sides else arrow_schema(columns).empty_table()
+        return _cancelled(self._finish(groups, keep=(DIFF,)))
+
+    def explain(self) -> Explanation:
+        """Say how the view is kept, why so, and what it costs."""
+        return explain(self._engine, self)
+
+    def _finish(self, groups: pa.Table, keep: tuple[str, ...] = ()) -> pa.Table:
+        wanted = [*self.schema, *(pa.field(name, pa.int64()) for name in keep)]
+        if self._is_plain():
+            plan = self._layout.plan
+            columns = [groups.column(str(output.expression.value)) for output in plan.outputs]
+            return pa.table([*columns, *(groups.column(name) for name in keep)], schema=pa.schema(wanted))
+        frame = self._engine._sql.spark.createDataFrame(groups)
+        return self._analysed.catalyst.finish(frame, keep=keep).toArrow().cast(pa.schema(wanted))
+
+    def _is_plain(self) -> bool:
+        plan = self._layout.plan
+        simple = all(output.expression.op == "column" for output in plan.outputs)
+        return simple and plan.having is None and not plan.order
+
+    def _snapshot_state(self, snapshot: Snapshot) -> dict[str, list[tuple[int, int, int]]]:
+        """For each arrangement: (runs, entries, bytes) of each bucket."""
+        out = {}
+        for part in self._layout.arrangements:
+            buckets = snapshot.arrangements.get(view_arrangement(self.name, part), {})
+            out[part] = [
+                (len(b.runs), sum(r.rows for r in b.runs), sum(r.bytes for r in b.runs)) for b in buckets.values()
+            ]
+        return out
+
+    def __repr__(self) -> str:
+        return f"View({self.name!r}, {self.sql!r})"
+
+
+class _Pin:
+    """Something that lives as long as the DataFrame it is attached to."""
+
+
+def _with_diff(layout: ViewLayout, groups: pa.Table, sign: int) -> pa.Table:
+    counts = groups.column("__rows").to_numpy()
+    times = counts if layout.plan.shape is Shape.ROWS else np.ones(groups.num_rows, np.int64)
+    slots = groups.select([column.name for column in frames.slot_columns(layout)])
+    return slots.append_column(DIFF, pa.array(sign * times.astype(np.int64)))
+
+
+def _cancelled(changes: pa.Table) -> pa.Table:
+    """Add up rows that left and came the same: the answer did not change there."""
+    if not changes.num_rows:
+        return changes
+    names = [name for name in changes.column_names if name != DIFF]
+    order = changes.column_names
+    summed = changes.group_by(names, use_threads=False).aggregate([(DIFF, "sum")]).rename_columns([*names, DIFF])
+    kept = summed.filter(pa.compute.not_equal(summed.column(DIFF), 0)).select(order)
+    return kept.cast(changes.schema)

@@ -1,0 +1,68 @@
+"""Spark DataFrames as changes: checked against the table, cast, and joined by the columns that Catalyst evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.errors import BadRowsError, HeadraceError
+from headrace.relation.change import check_columns
+from headrace.relation.schema import DIFF, TableSchema
+from headrace.relation.types import SqlType
+from headrace.runtime.program import TableTask
+from headrace.sql.catalyst import AnalysedView
+
+
+def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:
+    """Bring a DataFrame to the columns and types of a table, in Spark; nothing runs yet."""
+    check_columns(schema, frame.columns)
+    given = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    columns = []
+    for column in schema.columns:
+        if not _fits(given[column.name], column.type):
+            raise BadRowsError(
+                f"table {schema.name!r}, column {column.name!r}: {given[column.name]} given, {str(column.type).upper()} wanted",
+                way_out="cast the column yourself: Headrace only converts where no value can change",
+            )
+        # Narrowing casts raise in ANSI mode instead of changing a value, and the step is then refused.
+        columns.append(F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name))
+    if DIFF not in frame.columns:
+        diff = F.lit(1).cast("bigint")
+    elif given[DIFF] in ("tinyint", "smallint", "int", "bigint"):
+        diff = F.coalesce(F.col(DIFF).cast("bigint"), F.raise_error(F.lit(f"NULL in {DIFF}")).cast("bigint"))
+    else:
+        raise BadRowsError(
+            f"table {schema.name!r}: column {DIFF!r} is {given[DIFF]}",
+            way_out="give whole numbers: +1 inserts a row, -1 deletes it; leave the column out to insert",
+        )
+    selected = frame.select(*columns, diff.alias(DIFF))
+    return selected.where(F.col(DIFF) != 0) if DIFF in frame.columns else selected
+
+
+def with_catalyst(task: TableTask, frame: DataFrame, views: Mapping[str, AnalysedView]) -> DataFrame:
+    """Add the columns that Catalyst evaluates for the views of a table."""
+    extra = []
+    for view in task.views:
+        if view.prefix is not None:
+            extra += views[view.name].catalyst.map_columns(frame, view.prefix)
+    return frame.select("*", *extra) if extra else frame
+
+
+def _fits(given: str, wanted: SqlType) -> bool:
+    if given in ("void", "null"):
+        return True
+    try:
+        kind = SqlType.parse(given)
+    except HeadraceError:
+        return False
+    if kind == wanted:
+        return True
+    if wanted.is_decimal:
+        return kind.is_integer or (
+            kind.is_decimal and kind.scale <= wanted.scale and kind.precision - kind.scale <= wanted.precision - wanted.scale
+        )
+    if wanted.is_integer:
+        return kind.is_integer
+    return wanted.kind == "double" and (kind.kind == "float" or kind.is_integer)

@@ -1,0 +1,45 @@
+"""Bad rows that were set aside: Arrow files of the location, named by the commit log like everything else."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headrace.engine.store import Store
+from headrace.errors import CorruptFileError
+from headrace.relation.change import REASON, BadRows
+from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.types import SqlType
+from headrace.runtime.location import write_atomically
+from headrace.runtime.program import arrow_schema
+
+STEP = "__step"
+
+
+def write(store: Store, step: int, bad: dict[str, BadRows]) -> dict[str, list[str]]:
+    """Write the bad rows of a step; returns the new files of each table, for the step's record."""
+    files = {}
+    for name, rows in bad.items():
+        table = rows.to_arrow()
+        table = table.append_column(STEP, pa.array([step] * table.num_rows, pa.int64()))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        file = store.location.new_name(store.snapshot.version + 1, ".arrow")
+        write_atomically(store.location.quarantine / file, bytes(sink.getvalue()), fsync=store.fsync)
+        files[name] = [file]
+    return files
+
+
+def read(store: Store, schema: TableSchema) -> pa.Table:
+    """Read the bad rows of a table."""
+    wanted = arrow_schema(
+        [*schema.columns, Column(DIFF, SqlType("bigint")), Column(REASON, SqlType("string")), Column(STEP, SqlType("bigint"))]
+    )
+    parts = [wanted.empty_table()]
+    for name in store.snapshot.quarantine.get(schema.name, []):
+        path = store.location.quarantine / name
+        try:
+            parts.append(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().cast(wanted))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CorruptFileError(f"quarantine file {path} is damaged: {error}", way_out="restore it from a backup") from error
+    return pa.concat_tables(parts)

@@ -1,0 +1,50 @@
+"""What a step did: the answer of `engine.apply`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headrace.operators.aggregate import ViewChange
+
+
+@dataclass(frozen=True)
+class Step:
+    """One committed step.
+
+    Attributes
+    ----------
+    number : counts the steps of the location from 1.
+    rows : changed rows applied, by table.
+    seconds : from the call to the commit.
+    state_bytes : size of all runs after the step.
+    views : what each view changed.
+    ran : "driver" or "job".
+    why : why it ran there.
+    quarantined : bad rows set aside, by table.
+    skipped : True when this micro-batch had been committed before; nothing was done.
+    """
+
+    number: int
+    rows: dict[str, int]
+    seconds: float
+    state_bytes: int
+    views: dict[str, ViewChange]
+    ran: str
+    why: str
+    quarantined: dict[str, int] = field(default_factory=dict)
+    skipped: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The step as plain values for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"step {self.number}: nothing to do, this micro-batch was committed before"
+        rows = ", ".join(f"{count:,} rows of {table}" for table, count in self.rows.items()) or "no rows"
+        changed = ", ".join(
+            f"{name} +{c.inserted:,} -{c.deleted:,} ~{c.updated:,}" for name, c in self.views.items() if c
+        )
+        aside = "".join(f"; {count:,} bad rows of {table} set aside" for table, count in self.quarantined.items())
+        return f"step {self.number}: {rows} in {self.seconds * 1e3:,.1f} ms ({self.ran}); {changed or 'no view changed'}{aside}"

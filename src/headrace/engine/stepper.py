@@ -1,0 +1,184 @@
+"""Running a step: where it runs, what Catalyst evaluates, what happens to bad rows.
+
+The size of the change decides the place. A batch that the driver has and that is small is cheaper to apply than a Spark job is to
+start, so the driver runs the kernels itself; a larger one becomes a file that tasks share; a Spark DataFrame is never brought to the driver.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.engine.inputs import with_catalyst
+from headrace.errors import StepFailedError
+from headrace.plan.native import NeedsCatalyst
+from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
+from headrace.relation.schema import DIFF
+from headrace.runtime.inline import run_inline
+from headrace.runtime.program import BucketResult, Program, TableTask, arrow_schema
+from headrace.runtime.spark import run_from_files, run_from_frames
+from headrace.runtime.tasks import row_identity
+from headrace.sql.catalyst import AnalysedView
+
+DRIVER_ROWS = 200_000
+
+Inputs = Mapping[str, ChangeBatch | DataFrame]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What running a program gave, and where it ran and why."""
+
+    result: BucketResult
+    ran: str
+    why: str
+    bad: dict[str, BadRows]
+
+
+class Stepper:
+    """Runs programs for one engine."""
+
+    def __init__(self, spark: SparkSession, executor: str, driver_rows: int) -> None:
+        self.spark = spark
+        self.executor = executor
+        self.driver_rows = driver_rows
+
+    def run(
+        self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str
+    ) -> Outcome:
+        """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
+        if on_bad_rows == "quarantine":
+            judged = self._attempt(replace(program, judge_only=True), inputs, views)
+            bad = _by_table(judged.result.bad)
+            if bad:
+                program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
+            return replace(self._refusing(program, inputs, views), bad=bad)
+        return self._refusing(program, inputs, views)
+
+    def _refusing(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
+        outcome = self._attempt(program, inputs, views)
+        if outcome.result.bad:
+            raise next(iter(_by_table(outcome.result.bad).values())).error()
+        return outcome
+
+    def _attempt(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
+        try:
+            return self._place(program, inputs, views)
+        except NeedsCatalyst:
+            # A value that native evaluation leaves to Spark (an overflow, say): the same step, evaluated by Catalyst.
+            return self._place(_all_by_catalyst(program), inputs, views)
+
+    def _place(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
+        with_frames = any(isinstance(given, DataFrame) for given in inputs.values())
+        catalyst = sorted({view.name for task in program.tables for view in task.views if view.prefix is not None})
+        rows = sum(len(given) for given in inputs.values() if isinstance(given, ChangeBatch))
+        tasks = self.spark.sparkContext.defaultParallelism
+        if self.executor == "inline" or (self.executor == "auto" and not with_frames and rows <= self.driver_rows):
+            why = (
+                'the executor is "inline"'
+                if self.executor == "inline"
+                else f"{rows:,} changed rows are fewer than a Spark job is worth ({self.driver_rows:,})"
+            )
+            batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
+            return Outcome(_explained(lambda: run_inline(program, batches)), "driver", why, {})
+        if not with_frames and not catalyst:
+            batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
+            why = f"{rows:,} changed rows as a file of the step; {tasks} tasks take their buckets' share of it, no exchange"
+            return Outcome(_explained(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {})
+        reason = "a Spark DataFrame stays in Spark" if with_frames else f"Catalyst evaluates expressions of {', '.join(catalyst)}"
+        written: list[str] = []
+        try:
+            frames = {
+                task.name: self._frame(program, task, inputs[task.name], views, written) for task in program.tables
+            }
+            why = f"{reason}; one exchange of packed changes by bucket"
+            return Outcome(_explained(lambda: run_from_frames(program, frames, tasks)), "job", why, {})
+        finally:
+            for path in written:
+                Path(path).unlink(missing_ok=True)
+
+    def _local(self, task: TableTask, given: ChangeBatch | DataFrame, views: Mapping[str, AnalysedView]) -> ChangeBatch:
+        """Bring an input to the driver, with the columns that Catalyst evaluates."""
+        if isinstance(given, DataFrame):
+            return _collected(task, _explained(lambda: with_catalyst(task, given, views)))
+        if all(view.prefix is None for view in task.views):
+            return given
+        table = given.rows.append_column(DIFF, pa.array(given.diff))
+
+        def evaluated() -> ChangeBatch:
+            # Over a local relation Spark evaluates a projection in the driver, without a job.
+            frame = self.spark.createDataFrame(table)
+            return _collected(task, with_catalyst(task, frame, views))
+
+        return _explained(evaluated)
+
+    def _frame(
+        self,
+        program: Program,
+        task: TableTask,
+        given: ChangeBatch | DataFrame,
+        views: Mapping[str, AnalysedView],
+        written: list[str],
+    ) -> DataFrame:
+        if isinstance(given, ChangeBatch):
+            path = f"{program.root}/batches/{program.version:010d}-{uuid.uuid4().hex}.parquet"
+            written.append(path)
+            table = given.rows.append_column(DIFF, pa.array(given.diff))
+            row_group = max(1, len(given) // (2 * self.spark.sparkContext.defaultParallelism) + 1)
+            pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=row_group)
+            given = self.spark.read.parquet(path)
+        frame = given
+        return _explained(lambda: with_catalyst(task, frame, views))
+
+
+def _collected(task: TableTask, frame: DataFrame) -> ChangeBatch:
+    table = frame.toArrow()
+    schema = arrow_schema(task.columns())
+    rows = table.select(schema.names).cast(schema).combine_chunks()
+    diff = table.column(DIFF).cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
+    return ChangeBatch(rows, np.ascontiguousarray(diff))
+
+
+def _by_table(bad: list[BadRows]) -> dict[str, BadRows]:
+    tables: dict[str, list[BadRows]] = {}
+    for part in bad:
+        tables.setdefault(part.table, []).append(part)
+    return {name: combine_bad_rows(parts) for name, parts in tables.items()}
+
+
+def _without(task: TableTask, bad: BadRows | None) -> TableTask:
+    if bad is None:
+        return task
+    return replace(task, excluded=np.unique(row_identity(task.layout, bad.rows, bad.diff)))
+
+
+def _all_by_catalyst(program: Program) -> Program:
+    tables = tuple(
+        replace(task, views=tuple(replace(view, prefix=f"__v{i}_") for i, view in enumerate(task.views)))
+        for task in program.tables
+    )
+    return replace(program, tables=tables)
+
+
+def _explained(run: Callable[[], T]) -> T:
+    """Run something that calls Spark; its errors come back as Headrace's, with Spark's message."""
+    try:
+        return run()
+    except (PySparkException, Py4JError) as error:
+        message = str(error).split("\nJVM stacktrace")[0].strip()
+        raise StepFailedError(
+            f"the step failed in Spark and was not committed: {message}",
+            way_out="correct the rows, or the view whose expression they break, and apply the changes again",
+        ) from error
+

@@ -1,0 +1,148 @@
+"""The engine's hold on its location: the current snapshot, commits, and which files may be removed.
+
+Readers pin a snapshot; a file that a pinned snapshot needs is kept although later steps have merged it away. A DataFrame is read
+whenever its user runs it, so its pin lasts as long as the object, and a while longer for DataFrames derived from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from headrace.errors import StorageError
+from headrace.runtime.location import Location, Settings
+from headrace.runtime.log import CommitLog, Record, Snapshot
+from headrace.runtime.tasks import forget_runs
+
+GRACE_SECONDS = 300.0
+
+
+class Store:
+    """The current snapshot of a location and everything that happens to its files."""
+
+    def __init__(self, location: Location, *, fsync: bool, read_only: bool) -> None:
+        self.location = location
+        self.read_only = read_only
+        self.fsync = fsync
+        self._log = CommitLog(location, fsync=fsync)
+        self._pins: dict[int, set[str]] = {}
+        self._doomed: set[str] = set()
+        self._lock = threading.RLock()
+        self._next_pin = 0
+        self.snapshot = Snapshot()
+        self.settings: Settings
+
+    def open(self, buckets: int, sql: dict[str, str]) -> None:
+        """Read what is there, or make a new location; a writer also removes orphans."""
+        if not self.read_only:
+            self.location.lock()
+        try:
+            if self.location.exists:
+                self.settings = self.location.settings()
+            elif self.read_only:
+                raise StorageError(
+                    f"{self.location.root} is not a Headrace location", way_out="give the folder that an engine was opened with"
+                )
+            else:
+                self.settings = self.location.create(buckets, sql)
+            self.snapshot = self._log.load()
+            if not self.read_only:
+                self.remove_orphans()
+        except BaseException:
+            self.location.unlock()
+            raise
+
+    def remove_orphans(self) -> int:
+        """Remove files of steps that never happened; returns how many there were."""
+        quarantined = {name for files in self.snapshot.quarantine.values() for name in files}
+        with self._lock:
+            pinned = set().union(*self._pins.values()) if self._pins else set()
+        kept = {
+            self.location.runs: self.snapshot.files() | pinned,
+            self.location.batches: set(),
+            self.location.quarantine: quarantined,
+        }
+        count = 0
+        for folder, names in kept.items():
+            for path in folder.iterdir():
+                if path.name not in names:
+                    path.unlink(missing_ok=True)
+                    count += 1
+        for path in self.location.log.glob(".*"):
+            path.unlink(missing_ok=True)
+            count += 1
+        return count
+
+    def commit(self, record: Record) -> None:
+        """Append a record; when this returns, the step has happened."""
+        if self.read_only:
+            raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
+        before, after = self.snapshot, self.snapshot.after(record)
+        self._log.append(record, after)
+        self.snapshot = after
+        with self._lock:
+            self._doomed |= before.files() - after.files()
+        self._bury()
+
+    def next_record(self, **changes: Any) -> Record:
+        """A record that follows the current snapshot and keeps what the last step reported."""
+        snapshot = self.snapshot
+        base = Record(snapshot.version + 1, snapshot.step, changes=snapshot.changes, summary=snapshot.summary)
+        return replace(base, **changes)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Snapshot]:
+        """Keep the files of the current snapshot for the duration of a read."""
+        with self._lock:
+            snapshot, pin = self.snapshot, self._pin()
+        try:
+            yield snapshot
+        finally:
+            self._unpin(pin)
+
+    def pin_for(self, owner: object) -> Snapshot:
+        """Keep the files of the current snapshot while an object lives, and a while longer."""
+        with self._lock:
+            snapshot, pin = self.snapshot, self._pin()
+        earliest = time.monotonic() + GRACE_SECONDS
+        weakref.finalize(owner, self._unpin_later, pin, earliest).atexit = False
+        return snapshot
+
+    def close(self) -> None:
+        """Let go of the location."""
+        self.location.unlock()
+
+    def _pin(self) -> int:
+        self._next_pin += 1
+        self._pins[self._next_pin] = self.snapshot.files()
+        return self._next_pin
+
+    def _unpin(self, pin: int) -> None:
+        with self._lock:
+            self._pins.pop(pin, None)
+        self._bury()
+
+    def _unpin_later(self, pin: int, earliest: float) -> None:
+        wait = earliest - time.monotonic()
+        if wait <= 0:
+            self._unpin(pin)
+            return
+        timer = threading.Timer(wait, self._unpin, (pin,))
+        timer.daemon = True
+        timer.start()
+
+    def _bury(self) -> None:
+        if self.read_only:
+            return
+        with self._lock:
+            pinned = set().union(*self._pins.values()) if self._pins else set()
+            gone = self._doomed - pinned
+            self._doomed -= gone
+        for name in gone:
+            (self.location.runs / name).unlink(missing_ok=True)
+        forget_runs(str(self.location.root), gone)

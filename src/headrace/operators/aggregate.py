@@ -1,0 +1,179 @@
+"""The kernel of an aggregate view: (state of a bucket, changes) -> (new runs, what changed for readers).
+
+It is a pure function over runs, so the inline executor, a Spark task and a test call the very same code. Sums are never read to be
+updated: a change is a run of its own. The state is only looked up to say what the touched groups were before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.operators.extremes import extreme_values
+from headrace.operators.finish import finish, group_columns
+from headrace.operators.layout import COUNT, GROUPS, ViewLayout, ordered
+from headrace.plan.view import Shape
+from headrace.relation.arrangement import AnyRun, alive, lookup, scan
+from headrace.relation.run import Run, Values, merge, refit, take_values
+from headrace.rings import take
+
+State = Mapping[str, Sequence[AnyRun]]
+
+
+@dataclass(frozen=True)
+class ViewChange:
+    """How many groups (or rows, for a view without aggregates) a step changed."""
+
+    inserted: int = 0
+    deleted: int = 0
+    updated: int = 0
+
+    def __add__(self, other: ViewChange) -> ViewChange:
+        return ViewChange(
+            self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.inserted or self.deleted or self.updated)
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What a step does to one bucket of a view: a run to add an arrangement, and the changed groups, before and after."""
+
+    runs: dict[str, Run]
+    changes: Run | None
+    summary: ViewChange
+    live: dict[str, int]  # by how many entries each arrangement grew (alive, not stored)
+
+
+def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> Maintained:
+    """Add changes to one bucket of a view."""
+    touched = merge(layout.ring, list(incoming[GROUPS]), keep_zeros=True)
+    runs = {GROUPS: touched.take(~layout.ring.is_zero(touched.payload))}
+    before = lookup(layout.ring, state[GROUPS], touched.words)
+    after = layout.ring.add(before, touched.payload)
+    was, now = alive(before), alive(after)
+    old: Values = {}
+    new: Values = {}
+    changed = was != now
+    live = {GROUPS: int(now.sum()) - int(was.sum())}
+    for argument in layout.extremes:
+        name = ordered(argument)
+        delta = merge(COUNT, list(incoming[name])) if incoming.get(name) else None
+        later = [*state[name], delta] if delta is not None else list(state[name])
+        if delta is not None and delta.rows:
+            runs[name] = delta
+            live[name] = _growth(state[name], delta)
+        kind = layout.plan.arguments[argument].type
+        for function in _extreme_functions(layout, argument):
+            column = f"{function}{argument}"
+            old[column] = extreme_values(state[name], touched.words, kind, smallest=function == "min")
+            new[column] = extreme_values(later, touched.words, kind, smallest=function == "min")
+            changed |= _differ(old[column], new[column])
+    changed |= was & now & ~_same_sums(layout, before, after)
+    appeared, vanished = now & ~was, was & ~now
+    summary = ViewChange(int(appeared.sum()), int(vanished.sum()), int((changed & was & now).sum()))
+    if layout.plan.shape is Shape.ROWS:  # a bag: every copy of a row counts
+        moved = after[0].astype(np.int64) - before[0].astype(np.int64)
+        summary = ViewChange(int(moved[moved > 0].sum()), int(-moved[moved < 0].sum()), 0)
+    if layout.plan.shape is Shape.TOTAL:  # its one row is always there
+        summary = ViewChange(updated=int(changed.any()))
+    if not changed.any():
+        return Maintained(runs, None, summary, live)
+    at = np.flatnonzero(changed)
+    values = take_values(touched.values, at)
+    values |= {f"old_{name}": array for name, array in take_values(old, at).items()}
+    values |= {f"new_{name}": array for name, array in take_values(new, at).items()}
+    changes = Run(np.ascontiguousarray(touched.words[:, at]), take(before, at) + take(after, at), values)
+    return Maintained(runs, changes, summary, live)
+
+
+def read(layout: ViewLayout, state: State) -> pa.Table:
+    """Read one bucket of a view as the columns k0.. and a0.. of its groups."""
+    run = scan(layout.ring, state[GROUPS])
+    if run is None:
+        run = Run(layout.keys.encode_empty(0), layout.ring.zeros(0), {f"k{i}": _no_strings() for i in layout.keys.stored})
+    run = run.take(alive(run.payload))
+    extremes = {}
+    for argument in layout.extremes:
+        for function in _extreme_functions(layout, argument):
+            kind = layout.plan.arguments[argument].type
+            runs = state[ordered(argument)]
+            extremes[function, argument] = extreme_values(runs, run.words, kind, smallest=function == "min")
+    return finish(layout, group_columns(layout, run), run.payload, extremes)
+
+
+def read_changes(layout: ViewLayout, changes: Run) -> tuple[pa.Table, pa.Table]:
+    """Read the changed groups of a step: as they were, and as they are (groups that exist only)."""
+    width = len(layout.ring.dtypes)
+    sides = []
+    for side, payload in (("old", changes.payload[:width]), ("new", changes.payload[width:])):
+        there = np.flatnonzero(alive(payload))
+        values = take_values(changes.values, there)
+        run = Run(np.ascontiguousarray(changes.words[:, there]), take(payload, there), values)
+        extremes = {
+            (function, argument): values[f"{side}_{function}{argument}"]
+            for argument in layout.extremes
+            for function in _extreme_functions(layout, argument)
+        }
+        sides.append(finish(layout, group_columns(layout, run), run.payload, extremes))
+    return sides[0], sides[1]
+
+
+def empty_total(layout: ViewLayout) -> pa.Table:
+    """The one row of a view without GROUP BY over no rows: counts are 0, everything else is NULL."""
+    extremes = {
+        (function, argument): pa.nulls(1, layout.plan.arguments[argument].type.arrow)
+        for argument in layout.extremes
+        for function in _extreme_functions(layout, argument)
+    }
+    return finish(layout, [], layout.ring.zeros(1), extremes)
+
+
+def _extreme_functions(layout: ViewLayout, argument: int) -> list[str]:
+    found = {a.function for a in layout.plan.aggregates if a.argument == argument}
+    return [function for function in ("min", "max") if function in found]
+
+
+def _same_sums(layout: ViewLayout, before: tuple[NDArray[np.generic], ...], after: tuple[NDArray[np.generic], ...]) -> NDArray[np.bool_]:
+    """Tell which groups have the same values in every component that the view shows."""
+    shown = {(a.function, a.argument) for a in layout.plan.aggregates}
+    rows_shown = layout.plan.shape is Shape.ROWS or any(
+        function in ("count", "avg") and (argument is None or layout.component("present", argument) is None)
+        for function, argument in shown
+    )
+    same = np.ones(len(before[0]), bool)
+    pairs = zip(layout.components, layout.ring.split(before), layout.ring.split(after), strict=True)
+    for part, old, new in pairs:
+        if part.role == "rows" and not rows_shown:
+            continue
+        for a, b in zip(old, new, strict=True):
+            same &= a == b
+    return same
+
+
+def _differ(old: pa.Array, new: pa.Array) -> NDArray[np.bool_]:
+    unequal = pc.not_equal(old, new)
+    if pa.types.is_floating(old.type):  # NaN is one value, as in Spark
+        unequal = pc.and_kleene(unequal, pc.invert(pc.and_kleene(pc.is_nan(old), pc.is_nan(new))))
+    differ = pc.or_kleene(unequal, pc.xor(pc.is_valid(old), pc.is_valid(new)))
+    return np.asarray(pc.fill_null(differ, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _growth(runs: Sequence[AnyRun], delta: Run) -> int:
+    before = np.zeros(delta.rows, np.int64)
+    for run in runs:
+        probes, possible = refit(delta.words, run.words.shape[0])
+        before[possible] += lookup(COUNT, [run], probes)[0]  # type: ignore[arg-type]
+    after = before + delta.payload[0]
+    return int((after != 0).sum()) - int((before != 0).sum())
+
+
+def _no_strings() -> pa.Array:
+    return pa.array([], pa.large_string())

@@ -1,0 +1,133 @@
+"""From the payload of a group to the SQL values of its aggregates.
+
+The result has the columns `k0, k1, ...` and `a0, a1, ...` in exactly the types that Spark gives them. An exact sum that no longer fits
+its SQL type is an error, as in Spark's ANSI mode, and never a wrapped number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.errors import ArithmeticOverflowError
+from headrace.operators.layout import ViewLayout
+from headrace.plan.view import Aggregate
+from headrace.relation.keys import bitmap, decimals_of_halves
+from headrace.relation.run import Run
+from headrace.relation.types import SqlType
+from headrace.rings import Compensated, Integer, Payload
+
+Extremes = Mapping[tuple[str, int], pa.Array]
+
+
+def group_columns(layout: ViewLayout, run: Run) -> list[pa.Array]:
+    """Read the group keys of a run's entries."""
+    if not layout.plan.keys:
+        return []
+    decoded = layout.keys.decode(run.words)
+    return [run.values[f"k{i}"] if column is None else column for i, column in enumerate(decoded)]
+
+
+def finish(layout: ViewLayout, keys: list[pa.Array], payload: Payload, extremes: Extremes) -> pa.Table:
+    """Make the columns k0.. and a0.. of groups from their keys and payloads."""
+    columns = {f"k{i}": key for i, key in enumerate(keys)}
+    parts = layout.ring.split(payload)
+    for i, aggregate in enumerate(layout.plan.aggregates):
+        columns[f"a{i}"] = _finish_one(layout, aggregate, parts, extremes)
+    # A view without columns of its own (SELECT 1 ... GROUP BY s) still has rows.
+    columns["__rows"] = pa.array(parts[0][0])
+    return pa.table(columns)
+
+
+def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], extremes: Extremes) -> pa.Array:
+    index = aggregate.argument
+    if aggregate.function in ("min", "max"):
+        assert index is not None
+        return extremes[aggregate.function, index]
+    present_at = layout.component("present", index) if index is not None else None
+    present: NDArray[np.int64] = parts[0 if present_at is None else present_at][0].astype(np.int64)
+    if aggregate.function == "count":
+        return pa.array(present)
+    sum_at = layout.component("sum", index)
+    assert sum_at is not None and index is not None
+    ring = layout.components[sum_at].ring
+    missing = present == 0
+    if isinstance(ring, Compensated):
+        values = ring.values(parts[sum_at])
+        if aggregate.function == "avg":
+            values = values / np.where(missing, 1, present)
+        if aggregate.type.kind == "float":
+            values = values.astype(np.float32)
+        return pa.array(np.where(missing, 0, values), aggregate.type.arrow, mask=missing)
+    assert isinstance(ring, Integer)
+    scale = layout.plan.arguments[index].type.scale
+    if aggregate.function == "sum":
+        return _exact_sum(aggregate, ring, parts[sum_at], missing)
+    return _exact_average(aggregate, ring, parts[sum_at], present, missing, scale)
+
+
+def _exact_sum(aggregate: Aggregate, ring: Integer, payload: Payload, missing: NDArray[np.bool_]) -> pa.Array:
+    kind = aggregate.type
+    if kind.is_integer:
+        low = payload[0].view(np.int64)
+        for high in payload[1:]:
+            if (high.view(np.int64) != low >> 63).any():
+                raise _overflow(aggregate)
+        return pa.Array.from_buffers(pa.int64(), len(low), [bitmap(missing), pa.py_buffer(np.ascontiguousarray(low))])
+    low, high = payload[0], payload[1].view(np.int64)
+    for top in payload[2:]:
+        if (top.view(np.int64) != high >> 63).any():
+            raise _overflow(aggregate)
+    if not _fits(low, high, kind):
+        raise _overflow(aggregate)
+    return decimals_of_halves(low.view(np.uint64), high, kind, bitmap(missing))
+
+
+def _fits(low: NDArray[np.generic], high: NDArray[np.int64], kind: SqlType) -> bool:
+    # |value| < 10**precision; the high half alone decides unless it is right at the edge.
+    limit = 10**kind.precision
+    edge = limit >> 64
+    near = np.flatnonzero((high >= edge) | (high <= -edge - 1))
+    for i in near:
+        value = (int(high[i]) << 64) + int(low[i])  # type: ignore[arg-type]
+        if abs(value) >= limit:
+            return False
+    return True
+
+
+def _exact_average(
+    aggregate: Aggregate,
+    ring: Integer,
+    payload: Payload,
+    present: NDArray[np.int64],
+    missing: NDArray[np.bool_],
+    scale: int,
+) -> pa.Array:
+    kind = aggregate.type
+    if kind.is_floating:  # AVG of integers
+        total = np.array([float(value) for value in ring.values(payload)], np.float64)
+        return pa.array(np.where(missing, 0, total / np.where(missing, 1, present)), mask=missing)
+    shift = 10 ** (kind.scale - scale)
+    halves = np.empty((2, len(present)), np.uint64)
+    limit, mask = 10**kind.precision, (1 << 64) - 1
+    for i, total in enumerate(ring.values(payload)):
+        if missing[i]:
+            halves[:, i] = 0
+            continue
+        count = int(present[i])
+        rounded = (2 * abs(total) * shift + count) // (2 * count)  # half up, away from zero, as Spark rounds
+        if rounded >= limit:
+            raise _overflow(aggregate)
+        value = rounded if total >= 0 else -rounded
+        halves[0, i], halves[1, i] = value & mask, (value >> 64) & mask
+    return decimals_of_halves(halves[0], halves[1].view(np.int64), kind, bitmap(missing))
+
+
+def _overflow(aggregate: Aggregate) -> ArithmeticOverflowError:
+    return ArithmeticOverflowError(
+        f"{aggregate.sql} no longer fits {str(aggregate.type).upper()}",
+        way_out="cast its argument to DECIMAL(38, s) or DOUBLE in the view; no change was lost",
+    )

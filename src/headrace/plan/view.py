@@ -1,0 +1,64 @@
+"""What a maintained view over one table computes, as an immutable value.
+
+Every such view is the same three parts, whatever its SQL looked like: a stateless *map side* (condition, keys,
+arguments) over the table's rows, aggregates grouped by the keys, and a stateless *finish* (having, outputs, order)
+over the groups. The finish reads the columns `k0, k1, ...` (keys) and `a0, a1, ...` (aggregates).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.plan.expression import Expression
+from headrace.relation.types import SqlType
+
+
+class Shape(Enum):
+    """What one row of the view stands for."""
+
+    GROUPS = "groups"  # GROUP BY or DISTINCT: one row a group that exists
+    TOTAL = "total"  # aggregates without GROUP BY: always exactly one row
+    ROWS = "rows"  # no aggregate: a bag; the keys are the output columns, repeated by their count
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate function; `argument` is an index into the view's arguments, None for COUNT(*)."""
+
+    function: str  # count | sum | avg | min | max
+    argument: int | None
+    type: SqlType
+    sql: str
+
+
+@dataclass(frozen=True)
+class Output:
+    """One column of the view: its name and its expression over `k0..` and `a0..`."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Order:
+    """One ORDER BY item over the output columns; it only arranges what a reader gets."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """A maintained view over one table."""
+
+    table: str
+    shape: Shape
+    condition: Expression | None
+    keys: tuple[Expression, ...]
+    arguments: tuple[Expression, ...]
+    aggregates: tuple[Aggregate, ...]
+    having: Expression | None
+    outputs: tuple[Output, ...]
+    order: tuple[Order, ...] = ()

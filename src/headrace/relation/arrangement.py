@@ -1,0 +1,96 @@
+"""Arrangements: the runs of one view in one bucket, read as their sum.
+
+A step adds one run. Runs are merged geometrically: runs of about the same size wait until there are `FAN_IN` of them and
+become one, so an entry is rewritten O(log n) times and a reader looks at O(log n) runs. When the runs hold more than twice as
+many entries as are alive, all of them are merged, so state stays within a constant of the live data whatever was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.relation import kernels
+from headrace.relation.kernels import Positions, Words
+from headrace.relation.run import Run, merge
+from headrace.relation.runfile import StoredRun
+from headrace.rings import Group, Payload, take
+
+FAN_IN = 4
+_SMALLEST_TIER = 1024
+_SLACK = 4096  # entries that may be dead before a full merge is worth its fixed cost
+
+AnyRun = Run | StoredRun
+
+
+def lookup(group: Group, runs: Sequence[AnyRun], probes: Words) -> Payload:
+    """Sum, over the runs, the payloads of each probed key (zero where there is none)."""
+    m = probes.shape[1]
+    total = group.zeros(m)
+    for run in runs:
+        first, last = run.find(probes)
+        hits = np.flatnonzero(last > first)
+        if not len(hits):
+            continue
+        positions = first[hits]
+        run.check(positions)
+        found = take(run.payload, positions)
+        if len(hits) == m:
+            total = group.add(total, found)
+        else:
+            total = group.add(total, group.sum_by(found, hits, m))
+    return total
+
+
+def stretches(run: AnyRun, probes: Words) -> tuple[Positions, Positions]:
+    """List the positions of all keys that begin with one of the probes, and which probe each belongs to."""
+    first, last = run.find(probes)
+    count = int((last - first).sum())
+    positions, owners = np.empty(count, np.int64), np.empty(count, np.int64)
+    kernels.expand(first, last, positions, owners)
+    return positions, owners
+
+
+def scan(group: Group, runs: Sequence[AnyRun]) -> Run | None:
+    """Add all runs up; None when there are none."""
+    if not runs:
+        return None
+    for run in runs:
+        run.check()
+    return merge(group, list(runs))  # type: ignore[arg-type]
+
+
+def runs_to_merge(sizes: Sequence[int], incoming: int, live: int) -> list[int]:
+    """Choose which runs a new run of `incoming` entries should be merged with, given the entries alive after it.
+
+    >>> runs_to_merge([1_000_000, 900, 800, 700], 600, live=1_002_000)
+    [1, 2, 3]
+    >>> runs_to_merge([1_000_000, 900], 600, live=1_000_900)
+    []
+    """
+    if sum(sizes) + incoming > 2 * live + _SLACK:
+        return list(range(len(sizes)))
+    chosen: set[int] = set()
+    size = incoming
+    while True:
+        tier = _tier(size)
+        peers = [i for i, other in enumerate(sizes) if i not in chosen and _tier(other) <= tier]
+        if len(peers) + 1 < FAN_IN:
+            return sorted(chosen)
+        chosen.update(peers)
+        size = incoming + sum(sizes[i] for i in chosen)
+
+
+def _tier(size: int) -> int:
+    tier, edge = 0, _SMALLEST_TIER
+    while size > edge:
+        tier, edge = tier + 1, edge * FAN_IN
+    return tier
+
+
+def alive(payload: Payload) -> NDArray[np.bool_]:
+    """Tell which entries exist: their count, the first column of every payload, is not zero."""
+    exists: NDArray[np.bool_] = payload[0] != 0
+    return exists

@@ -1,0 +1,221 @@
+"""Change batches: what a user hands in, brought to the exact types of the table or refused with a reason.
+
+Two kinds of badness are told apart. A batch whose columns do not fit the table is wrong as a whole and always refused. A row that
+breaks a rule of the table (NULL where none may be, duplicate key, deletion of what is not there) is a *bad row*: by default the
+step is refused too, but it can be set aside in the table's quarantine while the good rows go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.errors import BadRowsError
+from headrace.relation.keys import validity
+from headrace.relation.layout import whole
+from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.types import SqlType
+
+REASON = "__reason"
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ChangeBatch:
+    """Rows of one table with the multiplicity of each: +1 inserts, -1 deletes, any integer."""
+
+    rows: pa.Table
+    diff: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.diff)
+
+    def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> ChangeBatch:
+        """Pick rows by position or mask."""
+        if positions.dtype == bool:
+            positions = np.flatnonzero(positions)
+        return ChangeBatch(self.rows.take(pa.array(positions)), self.diff[positions])
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """Rows that break a rule of their table, with a reason each."""
+
+    table: str
+    rows: pa.Table
+    diff: NDArray[np.int64]
+    reasons: Sequence[str]
+
+    def error(self) -> BadRowsError:
+        """Say which rows are bad and why, in up to five samples."""
+        lines = []
+        for i, row in enumerate(self.rows.slice(0, _SHOWN).to_pylist()):
+            shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
+            lines.append(f"\n    {self.diff[i]:+d} ({shown}): {self.reasons[i]}")
+        count = len(self.reasons)
+        more = f"\n    ... and {count - _SHOWN} more" if count > _SHOWN else ""
+        error = BadRowsError(
+            f"table {self.table!r}: {count} bad row{'s' if count != 1 else ''} in the change batch; nothing was applied"
+            + "".join(lines)
+            + more,
+            way_out='fix these rows, or pass on_bad_rows="quarantine" to apply the good rows and set the bad ones aside',
+        )
+        error.bad_rows = self  # type: ignore[attr-defined]
+        return error
+
+    def to_arrow(self) -> pa.Table:
+        """The bad rows as a table with `__diff` and `__reason`."""
+        table = self.rows.append_column(DIFF, pa.array(self.diff))
+        return table.append_column(REASON, pa.array(list(self.reasons), pa.large_string()))
+
+
+def combine_bad_rows(parts: Sequence[BadRows]) -> BadRows:
+    """Put the bad rows of one table together."""
+    return BadRows(
+        parts[0].table,
+        pa.concat_tables([part.rows for part in parts]),
+        np.concatenate([part.diff for part in parts]),
+        [reason for part in parts for reason in part.reasons],
+    )
+
+
+def change_batch(schema: TableSchema, changes: object) -> ChangeBatch:
+    """Bring Arrow or pandas data to the exact types of a table.
+
+    >>> schema = TableSchema.of("t", [Column("id", SqlType("bigint"))], key="id")
+    >>> change_batch(schema, pa.table({"id": [1, 2], "__diff": [1, -1]})).diff
+    array([ 1, -1])
+    """
+    if isinstance(changes, pd.DataFrame):
+        try:
+            changes = pa.Table.from_pandas(changes, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise BadRowsError(
+                f"table {schema.name!r}: the pandas DataFrame mixes types in a column: {error}",
+                way_out="give every column one type (astype) before applying it",
+            ) from error
+    if isinstance(changes, pa.RecordBatch):
+        changes = pa.Table.from_batches([changes])
+    if not isinstance(changes, pa.Table):
+        raise BadRowsError(
+            f"table {schema.name!r}: changes are a {type(changes).__name__}",
+            way_out="pass an Arrow table, a pandas DataFrame or a Spark DataFrame",
+        )
+    check_columns(schema, changes.column_names)
+    columns = [_cast(schema.name, column, whole(changes.column(column.name))) for column in schema.columns]
+    rows = pa.table(columns, schema=pa.schema([pa.field(c.name, c.type.arrow) for c in schema.columns]))
+    diff = _diff(schema, changes)
+    batch = ChangeBatch(rows, diff)
+    return batch.take(diff != 0) if (diff == 0).any() else batch
+
+
+def null_violations(schema: TableSchema, batch: ChangeBatch) -> BadRows | None:
+    """Find rows with NULL in a column that may not be NULL."""
+    bad = np.zeros(len(batch), bool)
+    reasons: dict[int, str] = {}
+    for column in schema.columns:
+        array = whole(batch.rows.column(column.name))
+        if not column.nullable and array.null_count:
+            missing = ~validity(array)
+            what = "key column" if column.name in schema.key else "NOT NULL column"
+            for i in np.flatnonzero(missing & ~bad):
+                reasons[int(i)] = f"NULL in {what} {column.name!r}"
+            bad |= missing
+    if not bad.any():
+        return None
+    chosen = batch.take(bad)
+    return BadRows(schema.name, chosen.rows, chosen.diff, [reasons[int(i)] for i in np.flatnonzero(bad)])
+
+
+def check_columns(schema: TableSchema, names: Sequence[str]) -> None:
+    """Refuse a batch whose columns are not exactly those of the table."""
+    wanted = schema.names
+    missing = [name for name in wanted if name not in names]
+    extra = [name for name in names if name not in wanted and name != DIFF]
+    doubled = sorted({name for name in names if list(names).count(name) > 1})
+    problems = [
+        f"{what}: {', '.join(map(repr, found))}"
+        for what, found in (("missing", missing), ("not in the table", extra), ("given twice", doubled))
+        if found
+    ]
+    if problems:
+        raise BadRowsError(
+            f"table {schema.name!r}: the columns of the change batch do not fit; {'; '.join(problems)}",
+            way_out=f"give exactly {', '.join(wanted)} and, if you like, {DIFF}",
+        )
+
+
+def _diff(schema: TableSchema, changes: pa.Table) -> NDArray[np.int64]:
+    if DIFF not in changes.column_names:
+        return np.ones(changes.num_rows, np.int64)
+    column = whole(changes.column(DIFF))
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise BadRowsError(
+            f"table {schema.name!r}: column {DIFF!r} is {column.type} with {column.null_count} NULLs",
+            way_out="give whole numbers: +1 inserts a row, -1 deletes it; leave the column out to insert",
+        )
+    return np.ascontiguousarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _cast(table: str, column: Column, array: pa.Array) -> pa.Array:
+    target = column.type.arrow
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if array.type == target:
+        return array
+    if not _compatible(array.type, column.type):
+        raise BadRowsError(
+            f"table {table!r}, column {column.name!r}: {array.type} given, {str(column.type).upper()} wanted",
+            way_out="cast the column yourself: Headrace only converts where no value can change",
+        )
+    try:
+        return array.cast(target, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        samples = ", ".join(repr(value) for value in _offending(array, target))
+        raise BadRowsError(
+            f"table {table!r}, column {column.name!r}: values do not fit {str(column.type).upper()}: {samples or error}",
+            way_out="round or widen them first: Headrace only converts where no value can change",
+        ) from error
+
+
+def _compatible(given: pa.DataType, wanted: SqlType) -> bool:
+    t = pa.types
+    if t.is_null(given):
+        return True
+    if wanted.is_integer:
+        return bool(t.is_integer(given) or t.is_floating(given))  # pandas turns integers with NULLs into doubles
+    if wanted.is_floating:
+        return bool(t.is_floating(given) or t.is_integer(given))
+    if wanted.is_decimal:
+        return bool(t.is_decimal(given) or t.is_integer(given))
+    if wanted.kind == "string":
+        return bool(t.is_string(given) or t.is_large_string(given) or t.is_string_view(given))
+    if wanted.kind == "date":
+        return bool(t.is_date(given))
+    if wanted.kind == "timestamp":
+        return bool(t.is_timestamp(given))
+    if wanted.kind == "timestamp_ntz":
+        return bool(t.is_timestamp(given) and given.tz is None)
+    return bool(t.is_boolean(given) and wanted.kind == "boolean")
+
+
+def _offending(array: pa.Array, target: pa.DataType) -> list[Any]:
+    found: list[Any] = []
+    for value in pc.unique(array):
+        try:
+            pa.array([value.as_py()], array.type).cast(target, safe=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found.append(value.as_py())
+            if len(found) == _SHOWN:
+                break
+    return found
+
+
+

@@ -1,0 +1,122 @@
+"""Runs: sorted maps from keys to payloads, the one shape in which state, changes and exchanged data exist.
+
+A run has unique keys in ascending order, a payload a key, and *values*: Arrow columns that depend on the key and cannot
+be read back from its words (strings, or the other columns of a table's row). A run in memory and a run in a file
+(`runfile`) offer the same fields, so no kernel knows which of them it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.relation import kernels
+from headrace.relation.kernels import Positions, Words
+from headrace.rings import Group, Payload, concatenate, take
+
+Values = dict[str, pa.Array]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sorted unique keys with their payloads and values."""
+
+    words: Words
+    payload: Payload
+    values: Values = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return int(self.words.shape[1])
+
+    def find(self, probes: Words) -> tuple[Positions, Positions]:
+        """Find the stretch [first, last) of keys that begin with each probe."""
+        m = probes.shape[1]
+        lows, highs = np.zeros(m, np.int64), np.full(m, self.rows)
+        first, last = np.empty(m, np.int64), np.empty(m, np.int64)
+        kernels.lower_bounds(self.words, probes, lows, highs, first)
+        kernels.upper_bounds(self.words, probes, first, highs, last)
+        return first, last
+
+    def check(self, positions: Positions | None = None) -> None:
+        """Memory needs no checking; a run in a file does."""
+
+    def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Run:
+        """Pick entries; the positions must be ascending, so that the result is a run."""
+        return Run(
+            np.ascontiguousarray(self.words[:, positions]), take(self.payload, positions), take_values(self.values, positions)
+        )
+
+
+def take_values(values: Values, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Values:
+    """Pick rows of values by position or by mask."""
+    if not values:
+        return {}
+    if positions.dtype == bool:
+        positions = np.flatnonzero(positions)
+    index = pa.array(positions)
+    return {name: column.take(index) for name, column in values.items()}
+
+
+def consolidate(group: Group, words: Words, payload: Payload, values: Values) -> Run:
+    """Make a run from entries in any order: equal keys are summed, zeros disappear."""
+    order = kernels.sort_order(words)
+    return _sum_in_order(group, words, payload, values, order)
+
+
+def merge(group: Group, runs: Sequence[Run], *, keep_zeros: bool = False) -> Run:
+    """Add runs: one run that has the sum of all of them; zeros are kept only where being touched matters."""
+    if len(runs) == 1:
+        return runs[0]
+    for run in runs:
+        run.check()
+    words = concatenate_words([run.words for run in runs])
+    bounds = np.cumsum([0] + [run.rows for run in runs])
+    order = kernels.merge_order(words, bounds)
+    payload = concatenate([run.payload for run in runs])
+    values = {name: pa.concat_arrays([run.values[name] for run in runs]) for name in runs[0].values}
+    return _sum_in_order(group, words, payload, values, order, keep_zeros)
+
+
+def _sum_in_order(
+    group: Group, words: Words, payload: Payload, values: Values, order: Positions, keep_zeros: bool = False
+) -> Run:
+    group_of = np.empty(len(order), np.int64)
+    groups = kernels.group_sorted(words, order, group_of)
+    if groups == len(order):
+        summed, first = take(payload, order), order
+    else:
+        summed = group.sum_by(take(payload, order), group_of, groups)
+        first = order[np.flatnonzero(np.diff(group_of, prepend=-1))]
+    alive = np.ones(groups, bool) if keep_zeros else ~group.is_zero(summed)
+    if not alive.all():
+        summed, first = take(summed, alive), first[alive]
+    return Run(np.ascontiguousarray(words[:, first]), summed, take_values(values, first))
+
+
+def concatenate_words(parts: Sequence[Words]) -> Words:
+    """Put keys behind one another; narrower ordered strings are widened to the widest."""
+    width = max(part.shape[0] for part in parts)
+    return np.concatenate([_widen(part, width) for part in parts], axis=1)
+
+
+def _widen(words: Words, width: int) -> Words:
+    # Only ordered string keys differ in width; their last word is the length (keys.ordered_string_words).
+    missing = width - words.shape[0]
+    if missing <= 0:
+        return words
+    return np.concatenate([words[:-1], np.zeros((missing, words.shape[1]), np.uint64), words[-1:]])
+
+
+def refit(words: Words, width: int) -> tuple[Words, Positions]:
+    """Bring ordered string keys to another width; gives the keys that fit, and which they are."""
+    extra = words.shape[0] - width
+    if extra <= 0:
+        return _widen(words, width), np.arange(words.shape[1])
+    fits = np.flatnonzero(~words[width - 1 : -1].any(axis=0))
+    return np.ascontiguousarray(np.concatenate([words[: width - 1], words[-1:]])[:, fits]), fits
+

@@ -1,0 +1,298 @@
+"""Runs as files: immutable, columnar, memory-mapped, and never believed without a checksum.
+
+Layout: a fixed preamble, a header (JSON, fences, checksums) guarded by a CRC, then the buffers, each aligned to 64 bytes.
+*Fences* are every 1024th key; a search reads them first and then one stretch of the file. *Checksums* guard blocks of 16 KB and
+are verified when a block is first read by a process, so damage is found where it is read, at the cost of what is read.
+The same bytes travel through exchanges.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.errors import CorruptFileError, StorageError
+from headrace.relation import kernels
+from headrace.relation.kernels import Positions, Words
+from headrace.relation.run import Run, Values, take, take_values
+from headrace.relation.types import SqlType, sql_type
+from headrace.rings import Payload
+
+_MAGIC = b"HEADRUN1"
+_PREAMBLE = struct.Struct("<8sQQQ")  # magic, header bytes, header CRC, file bytes
+_ALIGN = 64
+_FENCE_ROWS = 1024
+_BLOCK_WORDS = 2048
+_BLOCK_BYTES = 8 * _BLOCK_WORDS
+_SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
+
+
+def encode(run: Run) -> bytearray:
+    """Lay a run out as the bytes of a file."""
+    buffers: list[NDArray[Any]] = [np.ascontiguousarray(run.words).reshape(-1)]
+    buffers += [np.ascontiguousarray(column) for column in run.payload]
+    columns = []
+    for name, array in run.values.items():
+        parts = _array_buffers(array)
+        columns.append({"name": name, "type": str(sql_type(array.type)), "parts": [p is not None for p in parts]})
+        buffers += [part for part in parts if part is not None]
+    spans, at = [], 0
+    for buffer in buffers:
+        spans.append((at, buffer.nbytes))
+        at += -(-buffer.nbytes // _ALIGN) * _ALIGN
+    fences = np.ascontiguousarray(run.words[:, ::_FENCE_ROWS])
+    blocks = -(-at // _BLOCK_BYTES)
+    meta = {
+        "rows": run.rows,
+        "words": run.words.shape[0],
+        "payload": [column.dtype.str for column in run.payload],
+        "values": columns,
+        "spans": spans,
+        "blocks": blocks,
+    }
+    text = json.dumps(meta, separators=(",", ":")).encode()
+    head = _PREAMBLE.size + 4 + len(text)
+    header_bytes = -(-(head + fences.nbytes + 8 * blocks) // _ALIGN) * _ALIGN
+    out = bytearray(header_bytes + at)
+    whole = np.frombuffer(out, np.uint8)
+    for (start, size), buffer in zip(spans, buffers, strict=True):
+        whole[header_bytes + start : header_bytes + start + size] = buffer.view(np.uint8).reshape(-1)
+    sums = np.empty(blocks, np.uint64)
+    kernels.checksums(whole[header_bytes:].view(np.uint64), _BLOCK_WORDS, np.arange(blocks), sums)
+    struct.pack_into("<I", out, _PREAMBLE.size, len(text))
+    out[_PREAMBLE.size + 4 : head] = text
+    out[head : head + fences.nbytes] = fences.tobytes()
+    out[head + fences.nbytes : head + fences.nbytes + sums.nbytes] = sums.tobytes()
+    crc = zlib.crc32(memoryview(out)[_PREAMBLE.size : header_bytes])
+    _PREAMBLE.pack_into(out, 0, _MAGIC, header_bytes, crc, len(out))
+    return out
+
+
+def write(run: Run, path: Path, *, fsync: bool = False) -> int:
+    """Write a run to a new file; returns its size. A file that cannot be written whole is removed."""
+    data = encode(run)
+    try:
+        with open(path, "xb", buffering=0) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+            if fsync:
+                os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise StorageError(
+            f"run file {path} could not be written: {error.strerror}",
+            way_out="free space (or fix permissions) at the location and apply the same changes again: nothing was committed",
+        ) from error
+    return len(data)
+
+
+def read(path: Path) -> StoredRun:
+    """Open a run file; raises CorruptFileError if it is missing, truncated or its header is damaged."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < _PREAMBLE.size:
+                raise _corrupt(path, f"it has only {size} bytes")
+            if size <= _SMALL:
+                data = np.fromfile(file, np.uint8)
+            else:
+                data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+    except FileNotFoundError as error:
+        raise _corrupt(path, "it is missing") from error
+    return decode(data, str(path))
+
+
+def decode(data: NDArray[np.uint8], name: str) -> StoredRun:
+    """Read a run from the bytes of a file; `name` is what errors call it."""
+    magic, header_bytes, crc, size = _PREAMBLE.unpack_from(data)
+    if magic != _MAGIC:
+        raise _corrupt(name, "it does not begin as a run file does")
+    if size != len(data):
+        raise _corrupt(name, f"it has {len(data)} bytes instead of {size}")
+    if header_bytes > size or zlib.crc32(data[_PREAMBLE.size : header_bytes]) != crc:
+        raise _corrupt(name, "its header does not match its checksum")
+    (length,) = struct.unpack_from("<I", data, _PREAMBLE.size)
+    head = _PREAMBLE.size + 4
+    meta = json.loads(data[head : head + length].tobytes())
+    width, rows = meta["words"], meta["rows"]
+    fence_count = -(-rows // _FENCE_ROWS)
+    at = head + length
+    fences = data[at : at + 8 * width * fence_count].copy().view(np.uint64).reshape(width, fence_count)
+    at += fences.nbytes
+    sums = data[at : at + 8 * meta["blocks"]].copy().view(np.uint64)
+    return StoredRun(name, data[header_bytes:], meta, fences, sums, np.zeros(meta["blocks"], bool))
+
+
+@dataclass
+class StoredRun:
+    """A run in a file. Its fields are views into the file; `check` the positions before reading them."""
+
+    name: str
+    data: NDArray[np.uint8]
+    meta: dict[str, Any]
+    fences: Words
+    sums: NDArray[np.uint64]
+    verified: NDArray[np.bool_]
+
+    @property
+    def rows(self) -> int:
+        return int(self.meta["rows"])
+
+    @cached_property
+    def words(self) -> Words:
+        return self._buffer(0).view(np.uint64).reshape(self.meta["words"], self.rows)
+
+    @cached_property
+    def payload(self) -> Payload:
+        return tuple(self._buffer(1 + i).view(dtype) for i, dtype in enumerate(self.meta["payload"]))
+
+    @cached_property
+    def values(self) -> Values:
+        out: Values = {}
+        for column, first in zip(self.meta["values"], self._value_buffers, strict=True):
+            at, parts = first, []
+            for present in column["parts"]:
+                parts.append(pa.py_buffer(self._buffer(at)) if present else None)
+                at += present
+            out[column["name"]] = pa.Array.from_buffers(SqlType.parse(column["type"]).arrow, self.rows, parts)
+        return out
+
+    def find(self, probes: Words) -> tuple[Positions, Positions]:
+        """Find the stretch [first, last) of keys that begin with each probe: fences first, then one stretch of file."""
+        m = probes.shape[1]
+        none, all_fences = np.zeros(m, np.int64), np.full(m, self.fences.shape[1])
+        below, above = np.empty(m, np.int64), np.empty(m, np.int64)
+        kernels.lower_bounds(self.fences, probes, none, all_fences, below)
+        kernels.upper_bounds(self.fences, probes, below, all_fences, above)
+        out = []
+        for search, fence in ((kernels.lower_bounds, below), (kernels.upper_bounds, above)):
+            lows = np.maximum(fence - 1, 0) * _FENCE_ROWS
+            highs = np.minimum(fence * _FENCE_ROWS, self.rows)
+            self._check_words(np.unique(lows))
+            found = np.empty(m, np.int64)
+            search(self.words, probes, lows, highs, found)
+            out.append(found)
+        return out[0], out[1]
+
+    def check(self, positions: Positions | None = None) -> None:
+        """Verify the blocks behind these positions (all of the file by default) that this process has not read yet."""
+        if self.verified.all():
+            return
+        if positions is None or len(positions) * 16 > self.rows:
+            self._verify(np.flatnonzero(~self.verified))
+            return
+        spans = self.meta["spans"]
+        for i, dtype in enumerate(self.meta["payload"]):
+            self._check_items(spans[1 + i][0], np.dtype(dtype).itemsize, positions)
+        for column, first in zip(self.meta["values"], self._value_buffers, strict=True):
+            self._check_value(column, first, positions)
+
+    def take(self, positions: Positions) -> Run:
+        """Copy entries out, verified; the positions must be ascending."""
+        self.check(positions)
+        for w in range(self.meta["words"]):
+            self._check_items(self.meta["spans"][0][0] + 8 * w * self.rows, 8, positions)
+        words = np.ascontiguousarray(self.words[:, positions])
+        return Run(words, take(self.payload, positions), take_values(self.values, positions))
+
+    @cached_property
+    def _value_buffers(self) -> list[int]:
+        firsts, at = [], 1 + len(self.meta["payload"])
+        for column in self.meta["values"]:
+            firsts.append(at)
+            at += sum(column["parts"])
+        return firsts
+
+    def _buffer(self, index: int) -> NDArray[np.uint8]:
+        start, size = self.meta["spans"][index]
+        return self.data[start : start + size]
+
+    def _check_words(self, lows: Positions) -> None:
+        for w in range(self.meta["words"]):
+            start = 8 * (w * self.rows + lows)
+            stop = 8 * (w * self.rows + np.minimum(lows + _FENCE_ROWS, self.rows))
+            self._check_bytes(start, np.maximum(stop, start + 1))
+
+    def _check_items(self, offset: int, size: int, positions: Positions) -> None:
+        start = offset + size * positions
+        self._check_bytes(start, start + size)
+
+    def _check_value(self, column: dict[str, Any], first: int, positions: Positions) -> None:
+        spans, at = self.meta["spans"], first
+        has_validity, *rest = column["parts"]
+        if has_validity:
+            start = spans[at][0] + positions // 8
+            self._check_bytes(start, start + 1)
+            at += 1
+        if len(rest) == 2:  # strings: offsets, then the bytes between them
+            self._check_items(spans[at][0], 8, positions)
+            self._check_items(spans[at][0], 8, positions + 1)
+            if rest[1]:
+                offsets = self._buffer(at).view(np.int64)
+                start, stop = spans[at + 1][0] + offsets[positions], spans[at + 1][0] + offsets[positions + 1]
+                self._check_bytes(start, np.maximum(stop, start))
+        elif column["type"] == "boolean":
+            start = spans[at][0] + positions // 8
+            self._check_bytes(start, start + 1)
+        else:
+            self._check_items(spans[at][0], spans[at][1] // max(self.rows, 1), positions)
+
+    def _check_bytes(self, start: Positions, stop: Positions) -> None:
+        first, last = start // _BLOCK_BYTES, np.maximum(stop - 1, start) // _BLOCK_BYTES
+        limit = len(self.verified) - 1
+        blocks = [np.minimum(first, limit)]
+        # Nearly every range lies in one or two blocks; the loop runs once for each further one.
+        while (first < last).any():
+            first = np.minimum(first + 1, last)
+            blocks.append(np.minimum(first, limit))
+        wanted = np.zeros(len(self.verified), bool)
+        for block in blocks:
+            wanted[block] = True
+        self._verify(np.flatnonzero(wanted & ~self.verified))
+
+    def _verify(self, blocks: Positions) -> None:
+        if not len(blocks):
+            return
+        found = np.empty(len(blocks), np.uint64)
+        kernels.checksums(self.data.view(np.uint64), _BLOCK_WORDS, blocks, found)
+        wrong = blocks[found != self.sums[blocks]]
+        if len(wrong):
+            raise _corrupt(self.name, f"{len(wrong)} of its blocks do not match their checksums (the first is block {wrong[0]})")
+        self.verified[blocks] = True
+
+
+def _array_buffers(array: pa.Array) -> list[NDArray[np.uint8] | None]:
+    if array.offset:
+        array = array.take(pa.array(np.arange(len(array))))
+    n, buffers = len(array), array.buffers()
+    valid = None
+    if array.null_count:
+        valid = np.frombuffer(buffers[0], np.uint8)[: -(-n // 8)]
+    if pa.types.is_large_string(array.type):
+        if n == 0:
+            return [None, np.zeros(8, np.uint8), None]
+        offsets = np.frombuffer(buffers[1], np.int64)[: n + 1]
+        data = np.frombuffer(buffers[2], np.uint8)[: offsets[-1]] if offsets[-1] else None
+        return [valid, offsets.view(np.uint8), data]
+    size = -(-n // 8) if pa.types.is_boolean(array.type) else n * array.type.bit_width // 8
+    return [valid, np.frombuffer(buffers[1], np.uint8)[:size] if n else np.zeros(0, np.uint8)]
+
+
+def _corrupt(path: Path | str, why: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"run file {path} is damaged: {why}",
+        way_out="restore the file from a backup; if only a view is damaged, drop the view and create it again: "
+        "it is rebuilt from its table",
+    )

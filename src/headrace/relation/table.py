@@ -1,0 +1,116 @@
+"""The kernel of a table: adds a change batch to the rows it has, and finds the changes that contradict them.
+
+A table with a key has at most one row a key, so inserting needs the key to be free and deleting needs the very row to be
+there. A table without a key is a bag, and only deletions can be wrong. Both are decided for a whole batch at once, after the batch
+has been added up: an insertion and a deletion of the same row cancel, whatever their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.relation import kernels
+from headrace.relation.arrangement import AnyRun, lookup, stretches
+from headrace.relation.change import BadRows, ChangeBatch
+from headrace.relation.kernels import Positions, Words
+from headrace.relation.layout import TableLayout
+from headrace.relation.run import Run, take_values
+from headrace.rings import Integer
+
+COUNT = Integer(1)
+
+DUPLICATE = "duplicate key: a row with this key is there already"
+TWICE = "duplicate key: the batch inserts several rows with this key"
+ABSENT = "deletes a row that is not there"
+DIFFERENT = "deletes a row that is not there: the row with this key has other values"
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What a change batch does to one bucket of a table."""
+
+    run: Run
+    bad: BadRows | None
+
+
+def apply_changes(layout: TableLayout, runs: Sequence[AnyRun], batch: ChangeBatch, words: Words) -> TableChange:
+    """Add a batch (the rows of one bucket, with their words) to the runs of that bucket."""
+    order = kernels.sort_order(words)
+    row_of = np.empty(len(order), np.int64)
+    rows = kernels.group_sorted(words, order, row_of)
+    net = COUNT.sum_by((batch.diff[order],), row_of, rows)[0].astype(np.int64)
+    first = order[np.flatnonzero(np.diff(row_of, prepend=-1))]
+    distinct = np.ascontiguousarray(words[:, first])
+    judge = _judge_keyed if layout.schema.key else _judge_bag
+    reasons = judge(layout, runs, distinct, net)
+    good = (net != 0) & (reasons == 0)
+    run = Run(
+        np.ascontiguousarray(distinct[:, good]),
+        (net[good],),
+        take_values(layout.values(batch.rows), first[good]),
+    )
+    if not reasons.any():
+        return TableChange(run, None)
+    reason_of = np.empty(len(order), np.int64)
+    reason_of[order] = reasons[row_of]
+    at = np.flatnonzero(reason_of)
+    chosen = batch.take(at)
+    texts = [_REASONS[int(code)] for code in reason_of[at]]
+    return TableChange(run, BadRows(layout.schema.name, chosen.rows, chosen.diff, texts))
+
+
+_REASONS = {1: DUPLICATE, 2: TWICE, 3: ABSENT, 4: DIFFERENT}
+
+
+def _judge_bag(layout: TableLayout, runs: Sequence[AnyRun], rows: Words, net: NDArray[np.int64]) -> Positions:
+    reasons = np.zeros(len(net), np.int64)
+    deleted = np.flatnonzero(net < 0)
+    if len(deleted):
+        (there,) = lookup(COUNT, runs, np.ascontiguousarray(rows[:, deleted]))
+        reasons[deleted[there + net[deleted] < 0]] = 3  # type: ignore[operator]
+    return reasons
+
+
+def _judge_keyed(layout: TableLayout, runs: Sequence[AnyRun], rows: Words, net: NDArray[np.int64]) -> Positions:
+    width = layout.key_width
+    key_of = np.empty(rows.shape[1], np.int64)
+    keys = kernels.group_sorted(rows[:width], np.arange(rows.shape[1]), key_of)
+    first = np.flatnonzero(np.diff(key_of, prepend=-1))
+    count, live = _live_rows(runs, np.ascontiguousarray(rows[:width, first]), width)
+    removes = net < 0
+    there = count[key_of] == 1
+    right = there & (rows[width] == live[key_of])
+    removed = removes & right & (net == -1)
+    left = count - np.bincount(key_of[removed], minlength=keys)
+    adds = net > 0
+    candidates = np.bincount(key_of[adds], weights=net[adds], minlength=keys)
+    reasons = np.zeros(len(net), np.int64)
+    reasons[adds & (left[key_of] != 0)] = 1
+    reasons[adds & (candidates[key_of] > 1)] = 2
+    reasons[removes & ~removed] = 3
+    reasons[removes & ~removed & there & ~right] = 4
+    return reasons
+
+
+def _live_rows(runs: Sequence[AnyRun], keys: Words, width: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """For each key: how many rows are there (0 or 1), and the hash of the one that is.
+
+    Both are sums over all entries with that key: of the counts, and of count times hash (modulo 2**64). Everything but
+    the live row cancels, so no entry has to be matched with the one that deleted it.
+    """
+    m = keys.shape[1]
+    count, live = np.zeros(m, np.int64), np.zeros(m, np.uint64)
+    for run in runs:
+        positions, owners = stretches(run, keys)
+        if not len(positions):
+            continue
+        run.check(positions)
+        times = run.payload[0][positions]
+        count += COUNT.sum_by((times,), owners, m)[0]  # type: ignore[arg-type]
+        weighted = run.words[width][positions] * times.astype(np.uint64)
+        live += COUNT.sum_by((weighted.view(np.int64),), owners, m)[0].view(np.uint64)
+    return count, live

@@ -1,0 +1,86 @@
+"""The algebra that payloads obey, as protocols over whole arrays of payloads.
+
+A payload array of n elements is a tuple of NumPy columns of length n: no Python object ever stands for one
+payload. There are two rungs. Arrangements, merges and exchanges only add and negate, so they ask for a `Group`;
+joins also multiply, so they ask for a `Ring`. Every operation takes and returns whole arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Payload: TypeAlias = tuple[NDArray[np.generic], ...]
+Positions: TypeAlias = NDArray[np.int64]
+
+
+@runtime_checkable
+class Group(Protocol):
+    """A commutative group of payloads: what is needed to add up changes."""
+
+    @property
+    def dtypes(self) -> tuple[np.dtype[np.generic], ...]:
+        """The dtype of each column of a payload array; the layout on disk and in exchanges."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether the laws hold bit for bit; if not, they hold to one unit in the last place of the value."""
+        ...
+
+    def zeros(self, n: int) -> Payload:
+        """Return n neutral elements."""
+        ...
+
+    def add(self, left: Payload, right: Payload) -> Payload:
+        """Add element by element."""
+        ...
+
+    def negate(self, payload: Payload) -> Payload:
+        """Return the inverse of each element, so that adding it gives zero."""
+        ...
+
+    def scale(self, payload: Payload, times: NDArray[np.int64]) -> Payload:
+        """Add each element to itself `times` times (a negative number subtracts)."""
+        ...
+
+    def is_zero(self, payload: Payload) -> NDArray[np.bool_]:
+        """Tell which elements are neutral; such an entry disappears from an arrangement."""
+        ...
+
+    def sum_by(self, payload: Payload, group_of: Positions, groups: int) -> Payload:
+        """Sum the elements that share a group number: element i goes to group `group_of[i]`."""
+        ...
+
+    def equal(self, left: Payload, right: Payload) -> NDArray[np.bool_]:
+        """Tell which elements have the same value, to one unit in the last place where the group is not exact."""
+        ...
+
+    def sample(self, rng: np.random.Generator, n: int) -> Payload:
+        """Draw n elements for checking the laws, awkward ones among them."""
+        ...
+
+
+@runtime_checkable
+class Ring(Group, Protocol):
+    """A commutative ring: a group whose elements also multiply, which joins need."""
+
+    def ones(self, n: int) -> Payload:
+        """Return n neutral elements of multiplication."""
+        ...
+
+    def multiply(self, left: Payload, right: Payload) -> Payload:
+        """Multiply element by element."""
+        ...
+
+
+def take(payload: Payload, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Payload:
+    """Pick elements by position or by mask."""
+    return tuple(column[positions] for column in payload)
+
+
+def concatenate(payloads: list[Payload]) -> Payload:
+    """Put payload arrays of one group behind one another."""
+    return tuple(np.concatenate(columns) for columns in zip(*payloads, strict=True))

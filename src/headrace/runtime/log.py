@@ -1,0 +1,200 @@
+"""The commit log: numbered records, each put in place by one rename; what it says is what exists.
+
+A record gives the new list of runs of every bucket it changed, and whatever else changed with it (definitions, source
+offsets, quarantine). The state is the fold of all records; now and then a record that holds everything (a checkpoint) makes the older ones
+unnecessary. Files that no record names are orphans of a step that never happened, and are removed when the location is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import CorruptFileError
+from headrace.runtime.location import Location, write_atomically
+
+CHECKPOINT_EVERY = 64
+
+
+@dataclass(frozen=True)
+class RunRef:
+    """A run file: its name, how many entries it has, and its size."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class BucketState:
+    """One arrangement in one bucket: its runs, and how many entries are alive in their sum."""
+
+    runs: tuple[RunRef, ...] = ()
+    live: int = 0
+
+    def to_json(self) -> list[Any]:
+        return [self.live, [[run.name, run.rows, run.bytes] for run in self.runs]]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> BucketState:
+        return cls(tuple(RunRef(*run) for run in data[1]), data[0])
+
+
+Arrangements = dict[str, dict[int, BucketState]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One commit: what changed."""
+
+    version: int
+    step: int
+    buckets: Arrangements = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    tables: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+    sources: dict[str, int] = field(default_factory=dict)
+    changes: dict[str, list[str]] = field(default_factory=dict)
+    quarantine: dict[str, list[str]] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        data = self.__dict__ | {
+            "buckets": {
+                name: {bucket: state.to_json() for bucket, state in buckets.items()}
+                for name, buckets in self.buckets.items()
+            }
+        }
+        text = json.dumps(data, separators=(",", ":")).encode()
+        return text + f"\n{zlib.crc32(text):08x}\n".encode()
+
+    @classmethod
+    def read(cls, path: Path) -> Record:
+        try:
+            text, crc, end = path.read_bytes().split(b"\n")
+            if end or int(crc, 16) != zlib.crc32(text):
+                raise ValueError("it does not match its checksum")
+            data = json.loads(text)
+        except (OSError, ValueError) as error:
+            raise CorruptFileError(
+                f"commit record {path} is damaged: {error}", way_out="restore the log folder from a backup"
+            ) from error
+        data["buckets"] = {
+            name: {int(bucket): BucketState.from_json(state) for bucket, state in buckets.items()}
+            for name, buckets in data["buckets"].items()
+        }
+        return cls(**(data | {"dropped": tuple(data["dropped"]), "removed": tuple(data["removed"])}))
+
+
+@dataclass
+class Snapshot:
+    """The state of everything as of one commit. Committed snapshots are never changed, only replaced."""
+
+    version: int = 0
+    step: int = 0
+    arrangements: Arrangements = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    changes: dict[str, list[str]] = field(default_factory=dict)
+    quarantine: dict[str, list[str]] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def after(self, record: Record) -> Snapshot:
+        """The snapshot that a record leads to; shares with this one what did not change."""
+        arrangements = {
+            name: buckets for name, buckets in self.arrangements.items() if name not in record.dropped
+        }
+        for name, buckets in record.buckets.items():
+            arrangements[name] = arrangements.get(name, {}) | buckets
+        tables, views = self.tables | record.tables, self.views | record.views
+        for name in record.removed:
+            tables.pop(name, None)
+            views.pop(name, None)
+        quarantine = {name: files for name, files in (self.quarantine | record.quarantine).items() if files}
+        return Snapshot(
+            record.version,
+            record.step,
+            arrangements,
+            tables,
+            views,
+            self.sources | record.sources,
+            {name: files for name, files in record.changes.items() if name in views},
+            quarantine,
+            record.summary or self.summary,
+        )
+
+    def record(self) -> Record:
+        """This snapshot as one record that holds everything."""
+        return Record(
+            self.version,
+            self.step,
+            buckets=self.arrangements,
+            tables=self.tables,
+            views=self.views,
+            sources=self.sources,
+            changes=self.changes,
+            quarantine=self.quarantine,
+            summary=self.summary,
+        )
+
+    def runs(self) -> Iterator[RunRef]:
+        """All runs that belong to this snapshot."""
+        for buckets in self.arrangements.values():
+            for state in buckets.values():
+                yield from state.runs
+
+    def files(self) -> set[str]:
+        """Names of all files in runs/ that this snapshot needs."""
+        return {run.name for run in self.runs()} | {name for files in self.changes.values() for name in files}
+
+    def bytes(self) -> int:
+        return sum(run.bytes for run in self.runs())
+
+
+class CommitLog:
+    """Reads and appends commit records."""
+
+    def __init__(self, location: Location, *, fsync: bool = False) -> None:
+        self.location = location
+        self.fsync = fsync
+
+    def load(self) -> Snapshot:
+        """Fold the records into the current snapshot."""
+        checkpoints = sorted(self.location.log.glob("*.checkpoint"))
+        snapshot = Snapshot()
+        if checkpoints:
+            snapshot = Snapshot().after(Record.read(checkpoints[-1]))
+        records = sorted(p for p in self.location.log.glob("*.commit") if int(p.stem) > snapshot.version)
+        for path in records:
+            if int(path.stem) != snapshot.version + 1:
+                raise CorruptFileError(
+                    f"commit record {self._path(snapshot.version + 1)} is missing",
+                    way_out="restore the log folder from a backup",
+                )
+            snapshot = snapshot.after(Record.read(path))
+        return snapshot
+
+    def append(self, record: Record, after: Snapshot) -> None:
+        """Commit: when this returns, the record exists; if it raises, it does not."""
+        write_atomically(self._path(record.version), record.to_bytes(), fsync=self.fsync)
+        if record.version % CHECKPOINT_EVERY == 0:
+            self._checkpoint(after)
+
+    def _path(self, version: int) -> Path:
+        return self.location.log / f"{version:012d}.commit"
+
+    def _checkpoint(self, snapshot: Snapshot) -> None:
+        path = self.location.log / f"{snapshot.version:012d}.checkpoint"
+        write_atomically(path, snapshot.record().to_bytes(), fsync=self.fsync)
+        for old in self.location.log.glob("*.checkpoint"):
+            if old.name < path.name:
+                old.unlink()
+        for old in self.location.log.glob("*.commit"):
+            if int(old.stem) <= snapshot.version:
+                old.unlink()

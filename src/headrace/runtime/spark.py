@@ -1,0 +1,197 @@
+"""The Spark executor: runs a step as one Spark job.
+
+A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from: one stage and no
+exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket, packed into one buffer a (bucket,
+input), exchanged, and added to state. Spark moves a few large binaries either way, never rows.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.errors import HeadraceError
+from headrace.plan.native import NeedsCatalyst
+from headrace.relation import runfile
+from headrace.relation.change import ChangeBatch
+from headrace.relation.layout import whole
+from headrace.relation.run import Run
+from headrace.relation.schema import DIFF
+from headrace.runtime.location import Location
+from headrace.runtime.program import BucketResult, Program, arrow_schema
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
+
+_RESULT = "result binary"
+_PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
+_PACKED_ARROW = pa.schema(
+    [("part", pa.int32()), ("bucket", pa.int32()), ("kind", pa.string()), ("name", pa.string())]
+    + [("arrangement", pa.string()), ("body", pa.binary())]
+)
+Batches = Iterator[pa.RecordBatch]
+
+
+def run_from_files(spark: SparkSession, program: Program, batches: Mapping[str, ChangeBatch], tasks: int) -> BucketResult:
+    """Run a program over batches that the driver has: write them as files, and let each task take its buckets' share."""
+    folder = Location(program.root).batches
+    files = {name: folder / Location(program.root).new_name(program.version, ".arrow") for name in batches}
+    try:
+        for name, batch in batches.items():
+            _write_batch(files[name], batch)
+        paths = {name: str(path) for name, path in files.items()}
+        tasks = max(1, min(tasks, program.buckets))
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_file_task(program, paths, tasks), _RESULT).collect()
+        return _combine(rows)
+    finally:
+        for path in files.values():
+            path.unlink(missing_ok=True)
+
+
+def run_from_frames(program: Program, frames: Mapping[str, DataFrame], tasks: int) -> BucketResult:
+    """Run a program over Spark DataFrames that have the tables' columns, `__diff`, and what Catalyst evaluated."""
+    tasks = max(1, min(tasks, program.buckets))
+    packed: DataFrame | None = None
+    for task in program.tables:
+        names = [column.name for column in task.columns()] + [DIFF]
+        one = frames[task.name].select(*[F.col(f"`{name}`") for name in names])
+        one = one.mapInArrow(_map_task(program, task.name, tasks), _PACKED)
+        packed = one if packed is None else packed.union(one)
+    assert packed is not None
+    exchanged = packed.repartitionById(tasks, F.col("part"))
+    return _combine(exchanged.mapInArrow(_reduce_task(program), _RESULT).collect())
+
+
+def _combine(rows: list) -> BucketResult:  # type: ignore[type-arg]
+    result = BucketResult()
+    for row in rows:
+        # Written by this program's own tasks in this job; never read from a file or from a user.
+        result.add(pickle.loads(bytes(row[0])))
+    if result.failure is not None:
+        raise result.failure
+    return result
+
+
+def _attempted(work: Callable[[], BucketResult]) -> pa.RecordBatch:
+    """Do a task's work and wrap its result; an error of Headrace's own is a result too: retrying would not help."""
+    try:
+        result = work()
+    except (HeadraceError, NeedsCatalyst) as error:
+        result = BucketResult(failure=error)
+    return pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], ["result"])
+
+
+def _write_batch(path: Path, batch: ChangeBatch) -> None:
+    table = batch.rows.append_column(DIFF, pa.array(batch.diff))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _file_task(program: Program, paths: dict[str, str], tasks: int) -> Callable[[Batches], Batches]:
+    def work(number: int) -> BucketResult:
+        own = [bucket for bucket in range(program.buckets) if bucket % tasks == number]
+        result = BucketResult()
+        pieces: dict[int, Pieces] = defaultdict(Pieces)
+        for task in program.tables:
+            with pa.memory_map(paths[task.name]) as file:
+                table = pa.ipc.open_file(file).read_all()
+            diff = whole(table.column(DIFF)).to_numpy()
+            mapped = map_rows(program, task, table.drop_columns([DIFF]), diff, own)
+            # Each task sees all rows, so only one of them may report what is wrong with them.
+            result.bad += mapped.bad if number == 0 else []
+            mapped.into(pieces)
+        for bucket in sorted(pieces):
+            result.add(reduce_bucket(program, bucket, pieces[bucket]))
+        return result
+
+    def run(partition: Batches) -> Batches:
+        for batch in partition:
+            for number in batch.column(0).to_pylist():
+                yield _attempted(lambda number=number: work(number))
+
+    return run
+
+
+def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], Batches]:
+    task = next(task for task in program.tables if task.name == table)
+    schema = arrow_schema(task.columns())
+
+    def run(partition: Batches) -> Batches:
+        collected = [batch for batch in partition if batch.num_rows]
+        if not collected:
+            return
+        given = pa.Table.from_batches(collected)
+        rows = given.select(schema.names).cast(schema).combine_chunks()
+        diff = np.ascontiguousarray(whole(given.column(DIFF)).cast(pa.int64()).to_numpy(zero_copy_only=False))
+        out: list[tuple[int, int, str, str, str, bytes]] = []
+        try:
+            mapped = map_rows(program, task, rows, diff, None)
+        except (HeadraceError, NeedsCatalyst) as error:
+            mapped = Mapped()
+            out.append((0, 0, "failure", table, "", pickle.dumps(error)))
+        if mapped.bad:
+            out.append((0, 0, "bad", table, "", pickle.dumps(mapped.bad)))
+        for bucket, pieces in mapped.pieces.items():
+            part = bucket % tasks
+            for name, batches in pieces.rows.items():
+                out += [(part, bucket, "rows", name, "", _pack_rows(batch)) for batch in batches]
+            for (name, arrangement), runs in pieces.runs.items():
+                out += [(part, bucket, "run", name, arrangement, bytes(runfile.encode(run))) for run in runs]
+        for message in out:  # one a batch: Arrow's binary columns hold at most 2 GB each
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([value], kind) for value, kind in zip(message, _PACKED_ARROW.types, strict=True)],
+                schema=_PACKED_ARROW,
+            )
+
+    return run
+
+
+def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
+    def work(partition: Batches) -> BucketResult:
+        result = BucketResult()
+        pieces: dict[int, Pieces] = defaultdict(Pieces)
+        for batch in partition:
+            for message in batch.to_pylist():
+                kind, name, body = message["kind"], message["name"], message["body"]
+                into = pieces[message["bucket"]]
+                if kind == "failure":
+                    return BucketResult(failure=pickle.loads(body))
+                if kind == "bad":
+                    result.bad += pickle.loads(body)
+                elif kind == "rows":
+                    into.rows[name].append(_unpack_rows(body))
+                else:
+                    into.runs[name, message["arrangement"]].append(_unpack_run(body))
+        for bucket in sorted(pieces):
+            result.add(reduce_bucket(program, bucket, pieces[bucket]))
+        return result
+
+    def run(partition: Batches) -> Batches:
+        yield _attempted(lambda: work(partition))
+
+    return run
+
+
+def _pack_rows(batch: ChangeBatch) -> bytes:
+    table = batch.rows.append_column(DIFF, pa.array(batch.diff))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _unpack_rows(body: bytes) -> ChangeBatch:
+    table = pa.ipc.open_stream(body).read_all()
+    return ChangeBatch(table.drop_columns([DIFF]), whole(table.column(DIFF)).to_numpy())
+
+
+def _unpack_run(body: bytes) -> Run:
+    # A copy, because kernels want aligned memory and a message may start anywhere.
+    stored = runfile.decode(np.frombuffer(body, np.uint8).copy(), "a message of the exchange")
+    stored.check()
+    return Run(stored.words, stored.payload, stored.values)

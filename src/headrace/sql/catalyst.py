@@ -1,0 +1,131 @@
+"""From SQL text to a view's plan, with Spark's own Catalyst as the front end.
+
+Catalyst parses, resolves and simplifies the query, so a view means exactly what the query means in Spark. Headrace
+reads the optimized plan, and refuses here, when the view is created, whatever it could not keep up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.logger import PySparkLogger
+
+from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.plan.view import Order, Output, ViewPlan
+from headrace.relation.types import SqlType
+from headrace.sql.evaluate import CatalystView
+from headrace.sql.flatten import Flat, Flattener
+from headrace.sql.jvm import Jvm, identity, items
+from headrace.sql.refusals import Refusals
+from headrace.sql.scalars import to_expression, to_type
+from headrace.sql.session import SqlSession
+
+Schema = tuple[tuple[str, SqlType, bool], ...]
+
+_RESERVED = {"__diff"}
+
+
+@dataclass(frozen=True)
+class AnalysedView:
+    """What a query computes: the plan without Spark, the schema of its answer, and Catalyst's side of it."""
+
+    plan: ViewPlan
+    schema: Schema
+    catalyst: CatalystView
+
+
+def analyse(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
+    """Read the SQL of a view over the tables registered in the session.
+
+    Raises
+    ------
+    UnsupportedSQLError : the query is not SQL, or has something in it that cannot be maintained.
+    SchemaError : the query names a table or a column that does not exist.
+    """
+    refusals = Refusals(view_name, sql)
+    with _quiet():
+        try:
+            execution = session.query(sql)
+            if session.is_command(execution.analyzed()):
+                refusals.refuse("a command", "only a query has an answer to keep", "write the view as one SELECT")
+            refusals.check(execution.analyzed())
+            optimized = execution.optimizedPlan()
+        except PySparkException as error:
+            raise _explained(view_name, error) from None
+    schema = _schema(execution.analyzed(), session, refusals)
+    flat = Flattener(session.catalyst, refusals).flatten(optimized)
+    plan = _plan(flat, schema)
+    not_null = tuple(not nullable for _, _, nullable in schema)
+    return AnalysedView(plan, schema, CatalystView(session.catalyst, plan, flat, not_null))
+
+
+def _plan(flat: Flat, schema: Schema) -> ViewPlan:
+    columns = {identity(attribute): attribute.name() for attribute in items(flat.leaf.output())}
+    slots = {identity(slot): slot.name() for slot in flat.slots}
+    names = [name for name, _, _ in schema]
+    return ViewPlan(
+        table=flat.table,
+        shape=flat.shape,
+        condition=None if flat.condition is None else to_expression(flat.condition, columns),
+        keys=tuple(to_expression(key, columns) for key in flat.keys),
+        arguments=tuple(to_expression(argument, columns) for argument in flat.arguments),
+        aggregates=tuple(flat.aggregates),
+        having=None if flat.having is None else to_expression(flat.having, slots),
+        outputs=tuple(Output(n, to_expression(o, slots)) for n, o in zip(names, flat.outputs, strict=True)),
+        order=tuple(Order(names[i], descending, first) for i, descending, first in flat.order),
+    )
+
+
+def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
+    schema = []
+    seen: set[str] = set()
+    for field in items(analysed.schema()):
+        name, type = field.name(), to_type(field.dataType())
+        if type is None:
+            refusals.refuse(
+                f"column {name!r} of type {field.dataType().simpleString()}",
+                "Headrace keeps no columns of that type",
+                "cast it to a number, a string, a date or a timestamp",
+            )
+        spelling = name if session.case_sensitive else name.lower()
+        if spelling in seen or name in _RESERVED:
+            why = "two columns have it" if spelling in seen else "Headrace uses it for multiplicities"
+            refusals.refuse(f"the column name {name!r}", why, "give the column another name with AS")
+        seen.add(spelling)
+        schema.append((name, type, field.nullable()))
+    return tuple(schema)
+
+
+def _explained(view_name: str, error: PySparkException) -> HeadraceError:
+    """Spark's error as Headrace's, with Spark's message and its pointer into the SQL."""
+    condition = error.getCondition() or ""
+    message = (error.getMessage() or str(error)).strip()
+    pointers = [c.summary().strip() for c in error.getQueryContext() or [] if c.summary().strip() not in message]
+    what = "\n".join([f"view {view_name!r}: {message}", *pointers])
+    if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        return SchemaError(what, way_out="register the table first with engine.table(...)")
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        return SchemaError(what, way_out="name a column that the table has")
+    if condition.startswith("UNRESOLVED_ROUTINE"):
+        return UnsupportedSQLError(
+            what, way_out="use Spark's built-in functions; those of your session are unknown here"
+        )
+    if isinstance(error, ParseException):
+        return UnsupportedSQLError(what, way_out="write the view as one SELECT in Spark SQL")
+    if isinstance(error, AnalysisException):
+        return UnsupportedSQLError(what, way_out="correct the query; it must also run in spark.sql(...)")
+    return UnsupportedSQLError(what, way_out="the query fails in Spark before it reads a row; correct it there first")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    # PySpark logs every failed query to stderr by itself; here the error says it all.
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

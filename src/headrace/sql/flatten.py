@@ -1,0 +1,211 @@
+"""From an optimized plan, a stack of projections and filters around at most one aggregate, to its three parts.
+
+Each operator is folded, from the table upwards, into what its columns mean in terms of the layer below: first the
+table's own columns (the map side), then, above the aggregate, its keys and aggregates (the finish).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from headrace.plan.view import Aggregate, Shape
+from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind, option
+from headrace.sql.refusals import Refusals
+from headrace.sql.scalars import to_type
+from headrace.sql.session import TABLE_MARK
+
+_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
+_TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint"}
+
+
+@dataclass
+class Flat:
+    """A view in Catalyst's expressions: the map side over the leaf's attributes, the finish over k0.. and a0.."""
+
+    table: str = ""
+    leaf: Jvm = None
+    shape: Shape = Shape.ROWS
+    condition: Jvm | None = None
+    keys: list[Jvm] = field(default_factory=list)
+    arguments: list[Jvm] = field(default_factory=list)
+    aggregates: list[Aggregate] = field(default_factory=list)
+    slots: list[Jvm] = field(default_factory=list)  # the attributes k0.., a0.. that the finish reads
+    having: Jvm | None = None
+    outputs: list[Jvm] = field(default_factory=list)
+    order: list[tuple[int, bool, bool]] = field(default_factory=list)  # output, descending, nulls first
+
+
+class Flattener:
+    """Folds one optimized plan into a `Flat`."""
+
+    def __init__(self, catalyst: Catalyst, refusals: Refusals) -> None:
+        self.catalyst = catalyst
+        self.refusals = refusals
+        self.flat = Flat()
+        self._meaning: dict[int, Jvm] = {}
+        self._filters: list[Jvm] = []
+        self._sort: list[tuple[Jvm, bool, bool]] = []
+
+    def flatten(self, plan: Jvm) -> Flat:
+        self._fold(plan)
+        flat = self.flat
+        outputs = [self._meaning[identity(attribute)] for attribute in items(plan.output())]
+        flat.order = [(self._sorted_output(key, outputs), desc, first) for key, desc, first in self._sort]
+        if flat.shape is Shape.ROWS:
+            flat.condition = self.catalyst.conjunction(self._filters)
+            flat.keys = outputs
+            flat.outputs = [self._slot(f"k{i}", key) for i, key in enumerate(outputs)]
+        else:
+            flat.having = self.catalyst.conjunction(self._filters)
+            flat.outputs = outputs
+        return flat
+
+    def _fold(self, node: Jvm) -> None:
+        fold = {
+            "Project": self._fold_project,
+            "Filter": self._fold_filter,
+            "Sort": self._fold_sort,
+            "Aggregate": self._fold_aggregate,
+        }.get(kind(node))
+        if kind(node) == "LogicalRDD":
+            self._fold_leaf(node)
+        elif kind(node) in _TRANSPARENT:
+            self._fold(node.child())
+        elif fold is None:
+            self.refusals.refuse_operator(node)
+        else:
+            self._fold(node.child())
+            fold(node)
+
+    def _fold_leaf(self, node: Jvm) -> None:
+        columns = items(node.output())
+        marks = [json.loads(column.metadata().json()).get(TABLE_MARK) for column in columns]
+        if not marks or marks[0] is None:
+            self.refusals.refuse_operator(node)
+        self.flat.table, self.flat.leaf = marks[0], node
+        self._meaning = {identity(column): column for column in columns}
+
+    def _fold_project(self, node: Jvm) -> None:
+        self._meaning = {identity(named): self._resolve(named) for named in items(node.projectList())}
+
+    def _fold_filter(self, node: Jvm) -> None:
+        self._filters.append(self._resolve(node.condition()))
+
+    def _fold_sort(self, node: Jvm) -> None:
+        self._sort = [
+            (
+                self._resolve(item.child()),
+                kind(item.direction()).startswith("Descending"),
+                kind(item.nullOrdering()).startswith("NullsFirst"),
+            )
+            for item in items(node.order())
+        ]
+
+    def _fold_aggregate(self, node: Jvm) -> None:
+        flat = self.flat
+        if flat.shape is not Shape.ROWS:
+            self.refusals.refuse(
+                "an aggregate (or DISTINCT) over an aggregate",
+                "a view has one level of grouping for now",
+                "make the inner query a view, and aggregate its answer",
+            )
+        groups = items(node.groupingExpressions())
+        flat.shape = Shape.GROUPS if groups else Shape.TOTAL
+        flat.condition = self.catalyst.conjunction(self._filters)
+        self._filters, self._sort = [], []  # the order of a subquery means nothing to an aggregate
+        flat.keys = [self._normalised(self._resolve(group)) for group in groups]
+        keys = [(group, self._slot(f"k{i}", flat.keys[i])) for i, group in enumerate(groups)]
+        outputs = {identity(n): self._over_groups(_unnamed(n), keys) for n in items(node.aggregateExpressions())}
+        self._meaning = outputs
+
+    def _over_groups(self, node: Jvm, keys: list[tuple[Jvm, Jvm]]) -> Jvm:
+        """An output of the aggregate, in terms of its keys and aggregates."""
+        for group, slot in keys:
+            if node.semanticEquals(group):
+                return slot
+        if kind(node) == "AggregateExpression":
+            return self._aggregate(node)
+        children = items(node.children())
+        return self.catalyst.with_children(node, children, [self._over_groups(child, keys) for child in children])
+
+    def _aggregate(self, call: Jvm) -> Jvm:
+        flat, function = self.flat, call.aggregateFunction()
+        name = _FUNCTIONS.get(kind(function))
+        if name is None or call.isDistinct() or str(function.prettyName()).startswith("try_"):
+            self.refusals.refuse_function(call)
+        type = to_type(call.dataType())
+        if type is None:
+            self._refuse_type(call)
+        argument = self._argument(function, call, name)
+        index = None if argument is None else self._argument_index(argument, call)
+        slots = flat.slots[len(flat.keys) :]
+        for known, slot in zip(flat.aggregates, slots, strict=True):
+            if (known.function, known.argument) == (name, index):
+                return slot
+        flat.aggregates.append(Aggregate(name, index, type, self.refusals.text(call)))
+        return self._slot(f"a{len(slots)}", call)
+
+    def _argument(self, function: Jvm, call: Jvm, name: str) -> Jvm | None:
+        """What is aggregated, with its FILTER inside; None where every row counts."""
+        build = self.catalyst.expressions
+        values = [self._resolve(child) for child in items(function.children())]
+        condition = option(call.filter())
+        terms = [] if condition is None else [self._resolve(condition)]
+        if name != "count":
+            return self.catalyst.when(terms[0], values[0]) if terms else values[0]
+        values = [value for value in values if value.nullable()]
+        if len(values) == 1 and not terms and to_type(values[0].dataType()):
+            return values[0]
+        present = self.catalyst.conjunction(terms + [build.IsNotNull(value) for value in values])
+        if present is None:
+            return None
+        one = self.catalyst.literal(1, self.catalyst.type("integer"))
+        return self.catalyst.when(present, one)
+
+    def _argument_index(self, argument: Jvm, call: Jvm) -> int:
+        if to_type(argument.dataType()) is None:
+            self._refuse_type(call)
+        for i, known in enumerate(self.flat.arguments):
+            if argument.semanticEquals(known):
+                return i
+        self.flat.arguments.append(argument)
+        return len(self.flat.arguments) - 1
+
+    def _normalised(self, key: Jvm) -> Jvm:
+        """Groups of floats hold 0.0 with -0.0 and all NaNs together; Spark adds this only to its physical plan."""
+        if to_type(key.dataType()) is None:
+            self._refuse_type(key)
+        if key.dataType().simpleString() not in ("float", "double"):
+            return key
+        return self.catalyst.normalised_float(key)
+
+    def _slot(self, name: str, source: Jvm) -> Jvm:
+        slot = self.catalyst.attribute(name, source.dataType(), source.nullable())
+        self.flat.slots.append(slot)
+        return slot
+
+    def _resolve(self, node: Jvm) -> Jvm:
+        return self.catalyst.substitute(_unnamed(node), self._meaning)
+
+    def _sorted_output(self, key: Jvm, outputs: list[Jvm]) -> int:
+        for i, output in enumerate(outputs):
+            if key.semanticEquals(output):
+                return i
+        self.refusals.refuse(
+            f"ORDER BY {self.refusals.text(key)}",
+            "it is not a column of the view",
+            "add it to the SELECT list and order by its name, or drop the ORDER BY",
+        )
+
+    def _refuse_type(self, node: Jvm) -> NoReturn:
+        self.refusals.refuse(
+            f"{self.refusals.text(node)} of type {node.dataType().simpleString()}",
+            "Headrace keeps no columns of that type",
+            "cast it to a number, a string, a date or a timestamp",
+        )
+
+
+def _unnamed(node: Jvm) -> Jvm:
+    return node.child() if kind(node) == "Alias" else node

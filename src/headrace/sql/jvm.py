@@ -1,0 +1,111 @@
+"""The few gestures of py4j that the SQL front end needs, in one place.
+
+Catalyst's classes are not a stable interface, and reaching them from Python takes some ceremony: Scala sequences,
+options, companion objects. Keeping the ceremony here lets the rest of the package read like the plan it walks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+Jvm = Any  # an object of the JVM behind py4j; its class is known only there
+
+
+def kind(node: Jvm) -> str:
+    """Name of the Catalyst class of a plan node or an expression."""
+    return str(node.getClass().getSimpleName())
+
+
+def items(seq: Jvm) -> list[Jvm]:
+    """The elements of a Scala sequence."""
+    return [seq.apply(i) for i in range(seq.size())]
+
+
+def option(value: Jvm) -> Jvm | None:
+    """The content of a Scala option, or None."""
+    return value.get() if value.isDefined() else None
+
+
+def identity(attribute: Jvm) -> int:
+    """The number that tells one attribute from all others, whatever its name."""
+    return int(attribute.exprId().id())
+
+
+@dataclass(frozen=True)
+class Catalyst:
+    """Builders of Catalyst expressions in one Spark driver."""
+
+    spark: SparkSession
+
+    @property
+    def jvm(self) -> Jvm:
+        return self.spark._jvm
+
+    @cached_property
+    def expressions(self) -> Jvm:
+        return self.jvm.org.apache.spark.sql.catalyst.expressions
+
+    def seq(self, elements: Iterable[Jvm]) -> Jvm:
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(elements))
+
+    def type(self, spelling: str) -> Jvm:
+        """A Catalyst type from its JSON name: `integer`, `long`, `decimal(12,2)`, ..."""
+        return self.jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(spelling))
+
+    def literal(self, value: object, type: Jvm) -> Jvm:
+        return self.expressions.Literal(value, type)
+
+    def conjunction(self, terms: list[Jvm]) -> Jvm | None:
+        """The AND of all terms, evaluated from the first to the last; None when there are none."""
+        result = None
+        for term in terms:
+            result = term if result is None else self.expressions.And(result, term)
+        return result
+
+    def when(self, condition: Jvm, value: Jvm) -> Jvm:
+        """IF(condition, value, NULL): the value is never evaluated where the condition does not hold."""
+        return self.expressions.If(condition, value, self.literal(None, value.dataType()))
+
+    def normalised_float(self, value: Jvm) -> Jvm:
+        """A float or double with one zero and one NaN, marked so that Spark does not do it again."""
+        normalise = self.jvm.org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero
+        return self.expressions.KnownFloatingPointNormalized(normalise(value))
+
+    def attribute(self, name: str, type: Jvm, nullable: bool) -> Jvm:
+        """A new attribute that stands for a column to come."""
+        empty = self.jvm.org.apache.spark.sql.types.Metadata.empty()
+        fresh = self.expressions.NamedExpression.newExprId()
+        return self.expressions.AttributeReference(name, type, nullable, empty, fresh, self.seq([]))
+
+    def alias(self, expression: Jvm, name: str) -> Jvm:
+        fresh = self.expressions.NamedExpression.newExprId()
+        nothing = self.jvm.scala.Option.empty()
+        return self.expressions.Alias(expression, name, fresh, self.seq([]), nothing, self.seq([]))
+
+    def substitute(self, expression: Jvm, by_identity: Mapping[int, Jvm]) -> Jvm:
+        """Replace attributes by expressions; what has no such attribute is returned as it is."""
+        if kind(expression) == "AttributeReference":
+            return by_identity.get(identity(expression), expression)
+        children = items(expression.children())
+        return self.with_children(expression, children, [self.substitute(child, by_identity) for child in children])
+
+    def with_children(self, expression: Jvm, old: list[Jvm], new: list[Jvm]) -> Jvm:
+        """The expression over new children; itself when they are the very same objects."""
+        if all(before is after for before, after in zip(old, new, strict=True)):
+            return expression
+        return expression.withNewChildren(self.seq(new))
+
+    def rewrite(self, expressions: list[Jvm], leaf: Jvm, pairs: list[tuple[Jvm, Jvm]]) -> list[Jvm]:
+        """Replace attributes by attributes in many expressions, at the cost of the attributes, not of the nodes."""
+        project = self.jvm.org.apache.spark.sql.catalyst.plans.logical.Project(
+            self.seq(self.alias(e, "x") for e in expressions), leaf
+        )
+        companion = getattr(getattr(self.expressions, "AttributeMap$"), "MODULE$")
+        mapping = companion.apply(self.seq(self.jvm.scala.Tuple2(old, new) for old, new in pairs))
+        return [a.child() for a in items(project.rewriteAttrs(mapping).projectList())]

@@ -1,0 +1,164 @@
+"""What SQL a view may not contain, found before anything is built.
+
+The analysed plan still speaks the user's language: the optimizer has not yet turned a DISTINCT into an Expand, a
+subquery into a join or CURRENT_DATE into a date. So refusals are decided there, and they quote the user's own text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from headrace.errors import UnsupportedSQLError
+from headrace.sql.jvm import Jvm, items, kind, option
+
+_READABLE = {
+    "Project", "Filter", "Aggregate", "Sort", "Distinct", "SubqueryAlias", "View", "ResolvedHint",
+    "WithCTE", "CTERelationDef", "CTERelationRef", "LogicalRDD", "PipeOperator",
+}  # fmt: skip
+
+_ONE_TABLE = "a view reads one table for now"
+_SPLIT = "keep one view a table, and combine their answers when you read them"
+_OPERATORS = {
+    "Join": ("a join", _ONE_TABLE, _SPLIT),
+    "AsOfJoin": ("a join", _ONE_TABLE, _SPLIT),
+    "LateralJoin": ("a lateral join", _ONE_TABLE, _SPLIT),
+    "Union": ("UNION", _ONE_TABLE, _SPLIT),
+    "Intersect": ("INTERSECT", _ONE_TABLE, _SPLIT),
+    "Except": ("EXCEPT", _ONE_TABLE, _SPLIT),
+    "UnionLoop": ("a recursive query", "it has no fixed plan to maintain", "write the levels out as views"),
+    "Window": ("a window function (OVER)", "a change can renumber every row", "aggregate with GROUP BY instead"),
+    "GlobalLimit": (
+        "LIMIT",
+        "which rows stay depends on all the others",
+        "drop it here and apply it to the answer: view.to_df().limit(n)",
+    ),
+    "Offset": ("OFFSET", "which rows stay depends on all the others", "apply it to the answer you read"),
+    "Tail": ("TAIL", "which rows stay depends on all the others", "apply it to the answer you read"),
+    "Expand": (
+        "ROLLUP, CUBE or GROUPING SETS",
+        "one row would belong to several groups",
+        "make one view for each grouping",
+    ),
+    "Generate": ("a table function (EXPLODE, LATERAL VIEW)", "one row would become many", "explode before the table"),
+    "Sample": ("TABLESAMPLE", "the same rows would not be chosen again", "filter by a hash of the key instead"),
+    "Pivot": ("PIVOT", "its columns depend on the rows", "write SUM(x) FILTER (WHERE ...) for each column"),
+    "Repartition": ("a REPARTITION hint", "Headrace decides where rows go", "drop the hint"),
+    "RepartitionByExpression": ("DISTRIBUTE BY", "Headrace decides where rows go", "drop it"),
+    "RebalancePartitions": ("a REBALANCE hint", "Headrace decides where rows go", "drop the hint"),
+}
+_NO_TABLE = {"OneRowRelation", "LocalRelation", "Range", "ResolvedInlineTable"}
+
+_CLOCK = {
+    "CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp",
+}  # fmt: skip
+_SPECIAL_DATE = re.compile(r"\s*(now|today|tomorrow|yesterday)\s*(\S*)\s*", re.IGNORECASE)
+_TYPED_LITERAL = re.compile(
+    r"\b(?:date|timestamp|timestamp_ltz|timestamp_ntz)\s*(?:'|\")\s*(?:now|today|tomorrow|yesterday)\b", re.IGNORECASE
+)
+_SURROUNDINGS = {"CurrentUser", "CurrentDatabase", "CurrentCatalog"}
+_SUBQUERIES = {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery"}
+
+
+def _distinct_matters(call: Jvm) -> bool:
+    return call.isDistinct() and kind(call.aggregateFunction()) not in ("Min", "Max")
+
+
+class Refusals:
+    """Refuses what one query contains, in its own words."""
+
+    def __init__(self, view: str, sql: str) -> None:
+        self.view = view
+        self.sql = sql
+
+    def check(self, analysed: Jvm) -> None:
+        """Raise unless every operator and function of the analysed plan is one that Headrace can maintain."""
+        self._check_operator(analysed)
+        if match := _TYPED_LITERAL.search(self.sql):
+            self._refuse_clock(self.sql[match.start() : match.end()] + "'")
+
+    def refuse(self, what: str, why: str, way_out: str) -> NoReturn:
+        raise UnsupportedSQLError(f"view {self.view!r}: {what} cannot be maintained: {why}", way_out=way_out)
+
+    def text(self, node: Jvm) -> str:
+        """The part of the query that a node came from, or Spark's rendering where the origin is lost."""
+        origin = node.origin()
+        start, stop = option(origin.startIndex()), option(origin.stopIndex())
+        if start is not None and stop is not None and option(origin.sqlText()) == self.sql:
+            return " ".join(self.sql[start : stop + 1].split())
+        return str(node.sql())
+
+    def refuse_operator(self, node: Jvm) -> NoReturn:
+        name = kind(node)
+        if name in _NO_TABLE:
+            self.refuse(
+                "a query without a table", "nothing it reads can change", "read a table made with engine.table()"
+            )
+        if not items(node.children()):
+            self.refuse(
+                f"a source that is not a Headrace table ({node.nodeName()})",
+                "Headrace cannot see its changes",
+                "make it known with engine.table(...) and feed its changes with engine.apply(...)",
+            )
+        unknown = (f"the operator {name}", "Headrace has no rule for it", "use SELECT ... WHERE ... GROUP BY only")
+        self.refuse(*_OPERATORS.get(name, unknown))
+
+    def refuse_function(self, call: Jvm) -> NoReturn:
+        function = call.aggregateFunction() if kind(call) == "AggregateExpression" else call
+        name = str(function.prettyName()).upper()
+        self.refuse(
+            f"{name} in {self.text(call)}",
+            "only COUNT, SUM, AVG, MIN and MAX are kept up to date",
+            "express it with these, or compute it from the answer you read",
+        )
+
+    def _check_operator(self, node: Jvm) -> None:
+        name = kind(node)
+        if name not in _READABLE:
+            self.refuse_operator(node)
+        if name == "Sort" and not getattr(node, "global")():
+            self.refuse("SORT BY", "Headrace decides where rows go", "use ORDER BY, or drop it")
+        for expression in items(node.expressions()):
+            self._check_expression(expression)
+        for child in items(node.children()):
+            self._check_operator(child)
+
+    def _check_expression(self, node: Jvm) -> None:
+        name = kind(node)
+        if name in _SUBQUERIES:
+            self.refuse("a subquery inside an expression", _ONE_TABLE, _SPLIT)
+        if name in _CLOCK or (name == "Cast" and self._is_special_date(node)):
+            self._refuse_clock(self.text(node))
+        if name in _SURROUNDINGS:
+            self.refuse(self.text(node), "it depends on who runs the query", "write the value itself")
+        if "UDF" in name or "UDAF" in name or name == "ScalaAggregator":
+            self.refuse(
+                f"the user-defined function {self.text(node)}",
+                "it would not be there after a restart",
+                "compute the column before the rows reach the table",
+            )
+        if name == "AggregateExpression" and _distinct_matters(node):
+            self.refuse(
+                self.text(node),
+                "DISTINCT inside an aggregate is not supported yet",
+                "make a view of SELECT DISTINCT and aggregate its answer",
+            )
+        children = items(node.children())
+        if not node.deterministic() and all(child.deterministic() for child in children):
+            self.refuse(self.text(node), "it gives another value each time", "store the value in a column of the table")
+        for child in children:
+            self._check_expression(child)
+
+    def _is_special_date(self, cast: Jvm) -> bool:
+        child = cast.child()
+        if kind(child) != "Literal" or child.value() is None or child.dataType().simpleString() != "string":
+            return False
+        temporal = cast.dataType().simpleString() in ("date", "timestamp", "timestamp_ntz")
+        return temporal and _SPECIAL_DATE.fullmatch(child.value().toString()) is not None
+
+    def _refuse_clock(self, text: str) -> NoReturn:
+        self.refuse(
+            text,
+            "it changes with the clock, while a view changes with its table",
+            "filter by time when you read the answer, or write the date itself",
+        )

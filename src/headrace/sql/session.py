@@ -1,0 +1,127 @@
+"""A Spark session of Headrace's own, in which the SQL of views is read.
+
+A view must mean the same after a restart, whatever its user has since set or registered in theirs. So SQL is
+analysed in an isolated session with settings written down beside the view, where the registered tables are the
+only ones with a mark: empty, typed leaves that Catalyst can plan over but has nothing to compute from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from headrace.errors import SchemaError
+from headrace.relation.types import SqlType
+from headrace.sql.jvm import Catalyst, Jvm
+
+Columns = Sequence[tuple[str, SqlType, bool]]
+
+TABLE_MARK = "headrace.table"  # metadata of every column of a registered table; survives renaming and self-joins
+
+_JSON_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+_RULES = "org.apache.spark.sql.catalyst.optimizer."
+_OPTIMIZER = {
+    "spark.sql.optimizer.excludedRules": ",".join(
+        _RULES + rule
+        for rule in (
+            "DecimalAggregates",  # would hide SUM and AVG of small decimals behind longs and doubles
+            "PropagateEmptyRelation",  # these three would fold WHERE false, and the table with it, into a constant
+            "ConvertToLocalRelation",
+            "PruneFilters",
+            "InferFiltersFromConstraints",  # would add IS NOT NULL to conditions that imply it
+        )
+    ),
+    "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # an InSet hides its values from the plan's tree
+}
+
+
+class SqlSession:
+    """An isolated session that knows the registered tables by name and type, and no rows.
+
+    Parameters
+    ----------
+    spark : the user's session; only its context is shared.
+    settings : Spark SQL settings that decide what a query means (time zone, ANSI mode, case sensitivity).
+    """
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str] | None = None) -> None:
+        self.spark = spark.newSession()
+        self.catalyst = Catalyst(self.spark)
+        self.settings = dict(settings or {})
+        for name, value in {**self.settings, **_OPTIMIZER}.items():
+            self.spark.conf.set(name, value)
+
+    @property
+    def case_sensitive(self) -> bool:
+        return self.spark.conf.get("spark.sql.caseSensitive") == "true"
+
+    def register(self, name: str, columns: Columns) -> None:
+        """Make a table known, or replace what is known of it."""
+        if not columns:
+            raise SchemaError(f"table {name!r} has no columns", way_out="give at least one column")
+        fields = [
+            {
+                "name": column,
+                "type": _JSON_NAMES.get(type.kind, str(type)),
+                "nullable": nullable,
+                "metadata": {TABLE_MARK: name},
+            }
+            for column, type, nullable in columns
+        ]
+        schema = self._jvm.org.apache.spark.sql.types.DataType.fromJson(
+            json.dumps({"type": "struct", "fields": fields})
+        )
+        # An RDD, because the optimizer knows that a local relation is empty and plans the query away.
+        nothing = self.spark.sparkContext._jsc.emptyRDD()
+        self._session.createDataFrame(nothing, schema).createOrReplaceTempView(quote(name))
+
+    def unregister(self, name: str) -> None:
+        """Forget a table; nothing happens when it is not known."""
+        self.spark.catalog.dropTempView(name)
+
+    def query(self, sql: str) -> Jvm:
+        """Parse a query and return its execution, analysed but never run: a command would do nothing."""
+        with self._active():
+            parsed = self._session.sessionState().sqlParser().parsePlan(sql)
+            skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+            execution = self._session.sessionState().executePlan(parsed, skip)
+            execution.assertAnalyzed()
+            return execution
+
+    def is_command(self, plan: Jvm) -> bool:
+        command = "org.apache.spark.sql.catalyst.plans.logical.Command"
+        return bool(self._jvm.py4j.reflection.TypeUtil.isInstanceOf(command, plan))
+
+    @property
+    def _session(self) -> Jvm:
+        return self.spark._jsparkSession
+
+    @property
+    def _jvm(self) -> Jvm:
+        return self.catalyst.jvm
+
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        # The parser takes its settings from the thread's active session, which is the user's.
+        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self._session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+
+def quote(name: str) -> str:
+    """A name as a quoted SQL identifier.
+
+    >>> quote("my`table")
+    '`my``table`'
+    """
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,111 @@
+"""The plan that SQL becomes: which shape, which parts, each once, and readable without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.plan.view import Order, Shape
+from headrace.relation.types import SqlType
+from headrace.sql.catalyst import analyse
+from headrace.sql.session import SqlSession
+
+
+@pytest.mark.parametrize(
+    ("sql", "shape"),
+    [
+        ("SELECT a FROM t", Shape.ROWS),
+        ("SELECT COUNT(*) FROM t", Shape.TOTAL),
+        ("SELECT 1 FROM t HAVING COUNT(*) > 1", Shape.TOTAL),
+        ("SELECT DISTINCT a FROM t", Shape.GROUPS),
+        ("SELECT 1 FROM t GROUP BY s", Shape.GROUPS),
+        ("SELECT 1, COUNT(*) FROM t GROUP BY 1", Shape.GROUPS),
+    ],
+)
+def test_shapes(session: SqlSession, sql: str, shape: Shape) -> None:
+    assert analyse(session, "v", sql).plan.shape is shape
+
+
+def test_the_parts_of_a_grouping(session: SqlSession) -> None:
+    sql = """SELECT s, SUM(p * (1 - q)) AS x, AVG(a) AS y, COUNT(*) AS n FROM t
+             WHERE b > 2 AND dt <= DATE '1998-12-01' - INTERVAL 90 DAYS
+             GROUP BY s HAVING SUM(b) > 1 ORDER BY x DESC, s"""
+    view = analyse(session, "v", sql)
+    plan = view.plan
+    assert plan.table == "t"
+    assert str(plan.condition) == "((b > 2L) AND (dt <= DATE '1998-09-02'))"
+    assert [str(key) for key in plan.keys] == ["s"]
+    assert [str(argument) for argument in plan.arguments] == ["(p * (1BD - q))", "a", "b"]
+    assert [(a.function, a.argument, str(a.type)) for a in plan.aggregates] == [
+        ("sum", 0, "decimal(28,4)"),
+        ("avg", 1, "double"),
+        ("count", None, "bigint"),
+        ("sum", 2, "bigint"),
+    ]
+    assert plan.aggregates[0].sql == "SUM(p * (1 - q))"
+    assert str(plan.having) == "(a3 > 1L)"
+    assert [(o.name, str(o.expression)) for o in plan.outputs] == [("s", "k0"), ("x", "a0"), ("y", "a1"), ("n", "a2")]
+    assert plan.order == (Order("x", True, False), Order("s", False, True))
+    assert view.schema[1:] == tuple(
+        (o.name, o.expression.type, n) for o, n in zip(plan.outputs[1:], [1, 1, 0], strict=True)
+    )
+
+
+def test_what_is_said_twice_is_kept_once(session: SqlSession) -> None:
+    sql = """SELECT SUM(a + b), AVG(b + a), SUM(a + b) / 2, COUNT(*), COUNT(1) AS one, COUNT(b), COUNT(a), COUNT(a, b),
+                    COUNT(*) FILTER (WHERE o), COUNT(a) FILTER (WHERE o) FROM t"""
+    plan = analyse(session, "v", sql).plan
+    assert [(a.function, a.argument) for a in plan.aggregates] == [
+        ("sum", 0), ("avg", 0), ("count", None), ("count", 1), ("count", 2), ("count", 3),
+    ]  # fmt: skip
+    assert [str(a) for a in plan.arguments[2:]] == ["(IF(o, 1, NULL))", "(IF((o AND (a IS NOT NULL)), 1, NULL))"]
+
+
+def test_rows_keep_one_key_an_output(session: SqlSession) -> None:
+    plan = analyse(session, "v", "SELECT a, a AS again, A + 1 AS next FROM T").plan
+    assert [str(key) for key in plan.keys] == ["a", "a", "(a + 1)"]
+    assert [str(o.expression) for o in plan.outputs] == ["k0", "k1", "k2"]
+    assert plan.keys[2].columns == {"a"}
+
+
+def test_literals_have_python_values(session: SqlSession) -> None:
+    sql = """SELECT 1 i, 2Y y, 3S s, 4L l, 1.5 m, 1.5D d, 2.5F f, 'é' u, true o, DATE '2020-02-29' dt, NULL + 1 n,
+                    TIMESTAMP '2020-02-29 12:00:00Z' ts, TIMESTAMP_NTZ '2020-02-29 12:00:00' tn FROM t"""
+    keys = analyse(session, "v", sql).plan.keys
+    assert {key.op for key in keys} == {"literal"}
+    assert [key.value for key in keys] == [
+        1, 2, 3, 4, Decimal("1.5"), 1.5, 2.5, "é", True, date(2020, 2, 29), None,
+        datetime(2020, 2, 29, 12, tzinfo=UTC), datetime(2020, 2, 29, 12),
+    ]  # fmt: skip
+
+
+def test_what_python_cannot_hold_is_left_to_catalyst(session: SqlSession) -> None:
+    plan = analyse(session, "v", "SELECT a FROM t WHERE dt < DATE '+20000-01-01' AND ts + INTERVAL 1 HOUR > ts").plan
+    assert plan.condition is not None
+    date_literal = plan.condition.args[0].args[1]
+    assert (date_literal.op, date_literal.value) == ("Literal", None)
+
+
+def test_a_plan_crosses_to_workers_and_back(session: SqlSession) -> None:
+    plan = analyse(session, "v", "SELECT s, SUM(a) FROM t WHERE ts > '2020-01-01' GROUP BY s").plan
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def test_the_same_sql_gives_the_same_plan_in_a_new_session(
+    spark: SparkSession, session: SqlSession, table_columns: list[tuple[str, SqlType, bool]]
+) -> None:
+    again = SqlSession(spark, session.settings)
+    again.register("t", table_columns)
+    sql = "SELECT upper(s) AS u, SUM(a) AS x FROM t WHERE ts > '2020-01-01' GROUP BY u HAVING x > 1 ORDER BY u"
+    assert analyse(again, "v", sql).plan == analyse(session, "v", sql).plan
+
+
+def test_the_users_session_is_left_alone(spark: SparkSession, session: SqlSession) -> None:
+    analyse(session, "v", "SELECT a FROM t")
+    active = spark._jvm.org.apache.spark.sql.classic.SparkSession.active()
+    assert not active.equals(session.spark._jsparkSession)
+    assert spark.conf.get("spark.sql.optimizer.excludedRules", "") == ""
