@@ -1,11 +1,39 @@
 """Headrace keeps answers over changing data fresh on Apache Spark, at the cost of the change."""
 
-from headrace.engine.engine import Engine, connect
-from headrace.engine.explain import Explanation
-from headrace.engine.handles import Table, View
-from headrace.engine.step import Step
-from headrace.errors import HeadraceError
-from headrace.operators.aggregate import ViewChange
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["Engine", "Explanation", "HeadraceError", "Step", "Table", "View", "ViewChange", "connect"]
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine as Engine
+    from headrace.engine.engine import connect as connect
+    from headrace.engine.explain import Explanation as Explanation
+    from headrace.engine.handles import Table as Table
+    from headrace.engine.handles import View as View
+    from headrace.engine.step import Step as Step
+    from headrace.errors import HeadraceError as HeadraceError
+    from headrace.operators.aggregate import ViewChange as ViewChange
+
 __version__ = "0.1.0"
+
+# Loaded when first used, so that `headrace --help` and Spark-free imports do not wait for Spark.
+_HOMES = {
+    "Engine": "headrace.engine.engine",
+    "connect": "headrace.engine.engine",
+    "Explanation": "headrace.engine.explain",
+    "Table": "headrace.engine.handles",
+    "View": "headrace.engine.handles",
+    "Step": "headrace.engine.step",
+    "HeadraceError": "headrace.errors",
+    "ViewChange": "headrace.operators.aggregate",
+}
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

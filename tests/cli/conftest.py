@@ -94,6 +94,7 @@ class FakeEngine:
             "views": [{"name": view.name, "rows": view.rows, "sql": view.sql} for view in self.views.values()],
             "sources": {"sales": 3},
             "quarantined": {"sales": 2},
+            "last_step": {"text": "step 9: 4 rows of sales"},
         }
 
 

@@ -84,7 +84,9 @@ def test_status(fake: Any) -> None:
     fake.view("by_shop", "SELECT [shop] FROM sales")
     done = invoke("status", fake.location)
     assert done.exit_code == 0, done.output
-    assert all(text in done.stdout for text in ("sales", "by_shop", "SELECT [shop]", "1.5 MB", "step 0"))
+    assert all(
+        text in done.stdout for text in ("sales", "by_shop", "SELECT [shop]", "1.5 MB", "step 0", "step 9: 4 rows")
+    )
     assert json.loads(invoke("status", fake.location, "--json").stdout) == json.loads(json.dumps(fake.status()))
     assert fake.calls == ["close", "close"]
 

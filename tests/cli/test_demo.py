@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from headrace.cli.main import app
 from headrace.cli.recompute import Referee, difference
 from headrace.cli.sales import VIEWS, Sales
 
@@ -65,3 +69,25 @@ def test_the_referee_answers_the_views(spark: SparkSession, tmp_path: Path) -> N
     assert all(answer.num_rows for answer in answers.values())
     assert referee.seconds({"total": VIEWS["total"]}, times=1) > 0
     assert not spark.catalog.tableExists("sales"), "the referee keeps to its own session"
+
+
+def test_the_demo_on_the_real_engine(spark: SparkSession, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["demo", "--rows", "2000", "--steps", "2", "--location", str(tmp_path / "s"), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed["equal"]
+    assert [step["changed"] for step in printed["steps"]] == [2800, 2800]
+    assert set(printed["views"]) == set(VIEWS)
+    assert (tmp_path / "s").is_dir(), "a location that was asked for is kept"
+
+
+def test_the_demo_fails_when_a_view_is_wrong(fake: Any, spark: SparkSession) -> None:
+    fake.spark = spark
+    done = CliRunner().invoke(app, ["demo", "--rows", "50", "--steps", "1", "--json"])
+    assert done.exit_code == 1
+    printed = json.loads(done.stdout)
+    assert not printed["equal"]
+    assert "columns" in printed["views"]["total"]["difference"]
+    assert "all 4 views equal" not in CliRunner().invoke(app, ["demo", "--rows", "50", "--steps", "1"]).output

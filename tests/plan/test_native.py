@@ -84,7 +84,19 @@ def _expressions() -> Iterator[str]:
         "p1 * (1 - q1) * (1 + q2)",
         "p1 > q1",
     )
-    yield from ("h1 + h2", "h1 - h2", "h1 + p1", "m1 * m2", "m1 - m2", "h1 + 0 = h2", "-m1", "abs(m1)")
+    yield from (
+        "h1 + h2",
+        "h1 - h2",
+        "h1 + p1",
+        "m1 * m2",
+        "m1 - m2",
+        "h1 + 0 = h2",
+        "m1 * q1 * q2 * q1",
+        "CAST(i1 AS DECIMAL(30,0)) * l1",
+        "CAST(i1 AS DECIMAL(38,0)) - l1",
+        "-m1",
+        "abs(m1)",
+    )
     yield from ("ti1 + l1", "i1 * 2L", "l1 * d1", "i1 + f1", "i1 + p1", "l1 - q1", "ti1 + 1.5", "f1 = d1", "i1 > p1")
     for a in ("ti1", "si1", "i1", "l1"):
         yield from (f"CAST({a} AS BIGINT)", f"CAST({a} AS DOUBLE)", f"CAST({a} AS DECIMAL(24,4))")
@@ -152,8 +164,7 @@ def _expressions() -> Iterator[str]:
 EXPRESSIONS = [e for e in dict.fromkeys(_expressions()) if e != "NULL"]
 LEFT_TO_CATALYST = {
     "i1 / i2": "Divide",
-    "p1 * p2 * p1 * p2": "Multiply",
-    "w1 + w2": "Add",
+    "m1 * m2 * m1": "Multiply",
     "-w1": "UnaryMinus",
     "abs(h1)": "Abs",
     "upper(s1) = 'A'": "Upper",
@@ -171,6 +182,8 @@ LEFT_TO_CATALYST = {
     "dt1 + i1": "DateAdd",
 }
 OVERFLOWS = [
+    "w1 + w2",
+    "h1 * h2",
     "i1 + 2147483647",
     "ti1 * 100Y",
     "l1 * 9223372036854775807",

@@ -158,3 +158,12 @@ def test_settings_are_those_of_the_session_not_of_the_reader(spark: SparkSession
     noon = spark.sql("SELECT TIMESTAMP '2020-03-01 03:00:00Z' AS ts")
     row = noon.select(*view.catalyst.map_columns(noon)).collect()[0]
     assert (row.c, row.k1) == (True, 12)
+
+
+def test_ansi_mode_is_that_of_the_session_too(spark: SparkSession, table: DataFrame) -> None:
+    lenient = SqlSession(spark, {"spark.sql.ansi.enabled": "false"})
+    lenient.register("t", [("a", SqlType.parse("int"), True), ("s", SqlType.parse("string"), True)])
+    view = analyse(lenient, "v", "SELECT 1 / a AS x, a + 2147483647 AS y, CAST(s AS INT) AS z FROM t WHERE a >= 0")
+    edge = spark.sql("SELECT 0 AS a, 'word' AS s UNION ALL SELECT 1, '2'")
+    rows = edge.select(*view.catalyst.map_columns(edge)).collect()
+    assert [tuple(row) for row in rows] == [(True, None, 2147483647, None), (True, 1.0, -2147483648, 2)]

@@ -30,6 +30,7 @@ REFUSED = {
     "SELECT COUNT(*) FROM (SELECT a, COUNT(*) FROM t GROUP BY a)": "over an aggregate",
     "SELECT s, COUNT(DISTINCT a) FROM t GROUP BY s": r"COUNT\(DISTINCT a\)",
     "SELECT SUM(DISTINCT a), COUNT(DISTINCT b) FROM t": r"SUM\(DISTINCT a\)",
+    "SELECT '\U0001f600' AS smile, First(a) FROM t": r"FIRST in First\(a\) ",
     "SELECT First(a) FROM t": r"FIRST in First\(a\)",
     "SELECT stddev(d) FROM t": r"STDDEV in stddev\(d\)",
     "SELECT collect_list(a) FROM t": "type array<int>",

@@ -120,7 +120,7 @@ def _display(found: dict[str, Any], first: dict[str, Any], seconds: float) -> Gr
     size = f"{found['state_bytes'] / 1e6:,.1f} MB"
     head = f"step {found['step']}  ({steps} in {seconds:,.0f} s)   state {size}   Ctrl-C ends"
     if last := found.get("last_step"):
-        head += f"\nlast step: {sum(last.get('rows', {}).values()):,} rows in {last.get('seconds', 0):.2f} s"
+        head += f"\n{last['text']}"
     tables = grid("table", ">rows", ">since start")
     before = {table["name"]: table["rows"] for table in first["tables"]}
     for table in found["tables"]:

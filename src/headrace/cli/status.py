@@ -43,6 +43,8 @@ def _show(found: dict[str, Any]) -> None:
     last = found.get("step", 0)
     size = f"{found.get('state_bytes', 0) / 1e6:,.1f} MB of state"
     out().print(Text(f"{found['location']}: step {last}, {size}"), soft_wrap=True)
+    if summary := found.get("last_step"):
+        out().print(Text(summary["text"]), soft_wrap=True)
     quarantined = found.get("quarantined") or {}
     tables = grid("table", ">rows", "key", ">quarantined")
     for table in found["tables"]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
-from headrace.relation.arrangement import FAN_IN
 from headrace.rings import Compensated, Integer, Product
 from headrace.runtime.program import why_catalyst
 
@@ -120,7 +119,7 @@ def explain(engine: Engine, view: View) -> Explanation:
         state_bytes=sum(a.bytes for a in arrangements),
         estimated=(
             f"costs O(changed rows + touched groups x runs); at most {most_runs} runs a bucket now, "
-            f"merged when {FAN_IN} of a size have come together"
+            "merged as those of a size come together"
         ),
         last_step=snapshot.summary,
     )

@@ -13,7 +13,7 @@ from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, scan
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import DIFF, Column
+from headrace.relation.schema import DIFF, Column, ddl
 from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
@@ -98,8 +98,7 @@ def _frame(spark: SparkSession, columns: list[Column], buckets: int, read_one: C
             for bucket in batch.column(0).to_pylist():
                 yield from _for_spark(read_one(bucket)).to_batches(max_chunksize=_BATCH_ROWS)
 
-    ddl = ", ".join(f"`{column.name}` {column.type}" for column in columns)
-    return spark.range(0, buckets, 1, buckets).mapInArrow(run, ddl)
+    return spark.range(0, buckets, 1, buckets).mapInArrow(run, ddl(columns))
 
 
 def _for_spark(table: pa.Table) -> pa.Table:

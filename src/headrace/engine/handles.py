@@ -17,7 +17,7 @@ from headrace.plan.view import Shape
 from headrace.relation import runfile
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run
-from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.schema import DIFF, Column, TableSchema, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Snapshot
 from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
@@ -154,7 +154,9 @@ class View:
             plan = self._layout.plan
             columns = [groups.column(str(output.expression.value)) for output in plan.outputs]
             return pa.table([*columns, *(groups.column(name) for name in keep)], schema=pa.schema(wanted))
-        frame = self._engine._sql.spark.createDataFrame(groups)
+        slots = [*frames.slot_columns(self._layout), *(Column(name, SqlType("bigint")) for name in keep)]
+        # One chunk, because createDataFrame stops at the first chunk that is empty, as an unused bucket's is.
+        frame = self._engine._sql.spark.createDataFrame(groups.combine_chunks(), ddl(slots))
         return self._analysed.catalyst.finish(frame, keep=keep).toArrow().cast(pa.schema(wanted))
 
     def _is_plain(self) -> bool:

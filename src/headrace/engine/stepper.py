@@ -23,7 +23,8 @@ from headrace.engine.inputs import with_catalyst
 from headrace.errors import StepFailedError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
-from headrace.relation.schema import DIFF
+from headrace.relation.schema import DIFF, Column, ddl
+from headrace.relation.types import SqlType
 from headrace.runtime.inline import run_inline
 from headrace.runtime.program import BucketResult, Program, TableTask, arrow_schema
 from headrace.runtime.spark import run_from_files, run_from_frames
@@ -118,7 +119,8 @@ class Stepper:
 
         def evaluated() -> ChangeBatch:
             # Over a local relation Spark evaluates a projection in the driver, without a job.
-            frame = self.spark.createDataFrame(table)
+            own = [*task.layout.schema.columns, Column(DIFF, SqlType("bigint"))]
+            frame = self.spark.createDataFrame(table, ddl(own))
             return _collected(task, with_catalyst(task, frame, views))
 
         return _explained(evaluated)
@@ -137,7 +139,8 @@ class Stepper:
             table = given.rows.append_column(DIFF, pa.array(given.diff))
             row_group = max(1, len(given) // (2 * self.spark.sparkContext.defaultParallelism) + 1)
             pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=row_group)
-            given = self.spark.read.parquet(path)
+            own = [*task.layout.schema.columns, Column(DIFF, SqlType("bigint"))]
+            given = self.spark.read.schema(ddl(own)).parquet(path)
         frame = given
         return _explained(lambda: with_catalyst(task, frame, views))
 

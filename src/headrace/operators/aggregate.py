@@ -170,7 +170,7 @@ def _growth(runs: Sequence[AnyRun], delta: Run) -> int:
     before = np.zeros(delta.rows, np.int64)
     for run in runs:
         probes, possible = refit(delta.words, run.words.shape[0])
-        before[possible] += lookup(COUNT, [run], probes)[0]  # type: ignore[arg-type]
+        before[possible] += lookup(COUNT, [run], probes)[0]
     after = before + delta.payload[0]
     return int((after != 0).sum()) - int((before != 0).sum())
 

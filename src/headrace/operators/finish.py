@@ -72,30 +72,30 @@ def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], 
 def _exact_sum(aggregate: Aggregate, ring: Integer, payload: Payload, missing: NDArray[np.bool_]) -> pa.Array:
     kind = aggregate.type
     if kind.is_integer:
-        low = payload[0].view(np.int64)
-        for high in payload[1:]:
-            if (high.view(np.int64) != low >> 63).any():
-                raise _overflow(aggregate)
-        return pa.Array.from_buffers(pa.int64(), len(low), [bitmap(missing), pa.py_buffer(np.ascontiguousarray(low))])
-    low, high = payload[0], payload[1].view(np.int64)
-    for top in payload[2:]:
-        if (top.view(np.int64) != high >> 63).any():
+        values = payload[0].view(np.int64)
+        if _spills(values, payload[1:]):
             raise _overflow(aggregate)
-    if not _fits(low, high, kind):
+        return pa.Array.from_buffers(
+            pa.int64(), len(values), [bitmap(missing), pa.py_buffer(np.ascontiguousarray(values))]
+        )
+    low, high = payload[0].view(np.uint64), payload[1].view(np.int64)
+    if _spills(high, payload[2:]) or not _fits(low, high, kind):
         raise _overflow(aggregate)
-    return decimals_of_halves(low.view(np.uint64), high, kind, bitmap(missing))
+    return decimals_of_halves(low, high, kind, bitmap(missing))
 
 
-def _fits(low: NDArray[np.generic], high: NDArray[np.int64], kind: SqlType) -> bool:
-    # |value| < 10**precision; the high half alone decides unless it is right at the edge.
-    limit = 10**kind.precision
-    edge = limit >> 64
-    near = np.flatnonzero((high >= edge) | (high <= -edge - 1))
-    for i in near:
-        value = (int(high[i]) << 64) + int(low[i])  # type: ignore[arg-type]
-        if abs(value) >= limit:
-            return False
-    return True
+def _spills(top: NDArray[np.int64], rest: Payload) -> bool:
+    """Whether the limbs above hold more than the sign."""
+    return any((limb.view(np.int64) != top >> 63).any() for limb in rest)
+
+
+def _fits(low: NDArray[np.uint64], high: NDArray[np.int64], kind: SqlType) -> bool:
+    # -limit < value < limit, compared half by half.
+    limit, mask = 10**kind.precision, (1 << 64) - 1
+    top, bottom = limit >> 64, -limit >> 64
+    above = (high > top) | ((high == top) & (low >= np.uint64(limit & mask)))
+    below = (high < bottom) | ((high == bottom) & (low <= np.uint64(-limit & mask)))
+    return not (above | below).any()
 
 
 def _exact_average(
@@ -108,8 +108,8 @@ def _exact_average(
 ) -> pa.Array:
     kind = aggregate.type
     if kind.is_floating:  # AVG of integers
-        total = np.array([float(value) for value in ring.values(payload)], np.float64)
-        return pa.array(np.where(missing, 0, total / np.where(missing, 1, present)), mask=missing)
+        totals = np.array([float(value) for value in ring.values(payload)], np.float64)
+        return pa.array(np.where(missing, 0, totals / np.where(missing, 1, present)), mask=missing)
     shift = 10 ** (kind.scale - scale)
     halves = np.empty((2, len(present)), np.uint64)
     limit, mask = 10**kind.precision, (1 << 64) - 1

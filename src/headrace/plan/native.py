@@ -24,8 +24,8 @@ Evaluate = Callable[[Expression], Datum]
 
 _KINDS = frozenset([*INTEGERS, "float", "double", "decimal", "string", "date", "timestamp", "timestamp_ntz", "boolean"])
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}  # that an integer may need as a decimal
-# Where Arrow's years, which are 16 bits wide, are sure to be right.
-_CALENDAR = ((pc.greater_equal, datetime.date(1, 1, 1)), (pc.less_equal, datetime.date(9999, 12, 31)))
+# Beyond these, Arrow's years, which are 16 bits wide, may be wrong.
+_FIRST_DAY, _LAST_DAY = pa.scalar(datetime.date(1, 1, 1)), pa.scalar(datetime.date(9999, 12, 31))
 
 
 class NeedsCatalyst(Exception):
@@ -61,7 +61,7 @@ def evaluate(expression: Expression, columns: Mapping[str, pa.Array], length: in
 
     try:
         result = value_of(expression)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise NeedsCatalyst(f"{expression.sql}: {error}") from error
     if isinstance(result, pa.Scalar):
         result = pa.repeat(result, length)
@@ -108,23 +108,19 @@ def _literal(node: Expression, value_of: Evaluate) -> Datum:
 # Comparison. Spark orders doubles totally: NaN equals NaN and is above all else, and 0.0 equals -0.0.
 
 
-def _floats(a: Datum) -> bool:
-    return bool(pa.types.is_floating(a.type))
-
-
 def _equal(a: Datum, b: Datum) -> Datum:
     plain = pc.equal(a, b)
-    return pc.or_(plain, pc.and_(pc.is_nan(a), pc.is_nan(b))) if _floats(a) else plain
+    return pc.or_(plain, pc.and_(pc.is_nan(a), pc.is_nan(b))) if pa.types.is_floating(a.type) else plain
 
 
 def _less(a: Datum, b: Datum) -> Datum:
     plain = pc.less(a, b)
-    return pc.or_(plain, pc.and_(pc.is_nan(b), pc.invert(pc.is_nan(a)))) if _floats(a) else plain
+    return pc.or_(plain, pc.and_(pc.is_nan(b), pc.invert(pc.is_nan(a)))) if pa.types.is_floating(a.type) else plain
 
 
 def _less_equal(a: Datum, b: Datum) -> Datum:
     plain = pc.less_equal(a, b)
-    return pc.or_(plain, pc.is_nan(b)) if _floats(a) else plain
+    return pc.or_(plain, pc.is_nan(b)) if pa.types.is_floating(a.type) else plain
 
 
 def _null_safe_equal(a: Datum, b: Datum) -> Datum:
@@ -133,7 +129,7 @@ def _null_safe_equal(a: Datum, b: Datum) -> Datum:
 
 def _in(node: Expression, value_of: Evaluate) -> Datum:
     value, options = value_of(node.args[0]), node.args[1:]
-    if _floats(value) or any(option.op != "literal" for option in options):
+    if pa.types.is_floating(value.type) or any(option.op != "literal" for option in options):
         return reduce(pc.or_kleene, (_equal(value, value_of(option)) for option in options))
     known = [option.value for option in options if option.value is not None]
     found = pc.is_in(value, value_set=pa.array(known, node.args[0].type.arrow))
@@ -162,24 +158,48 @@ def _case_when_types(node: Expression) -> bool:
     return all(value.type == node.type for value in values)
 
 
-# Arithmetic. Overflow of integers raises; decimals are vetted to have room for every result.
+# Arithmetic. Overflow of integers raises. Decimals are exact: Spark rounds only where it gives up digits of the scale.
 
 
 def _arithmetic_types(node: Expression) -> bool:
     if not node.type.is_decimal:
         return node.type.is_numeric and _result_of_args(node)
     left, right = (arg.type for arg in node.args)
-    return left.is_decimal and right.is_decimal and node.type == _decimal_result(node.op, left, right)
+    if not (left.is_decimal and right.is_decimal):
+        return False
+    precision, scale = _exact_decimal(node.op, left, right)
+    return (node.type.precision, node.type.scale) == (min(precision, 38), scale)
 
 
-def _decimal_result(op: str, left: SqlType, right: SqlType) -> SqlType | None:
-    """The type without loss, which is Spark's and Arrow's rule alike up to 38 digits; beyond, Spark rounds."""
+def _exact_decimal(op: str, left: SqlType, right: SqlType) -> tuple[int, int]:
+    """Precision and scale that hold every result; the rule of Spark and of Arrow alike, up to 38 digits."""
     if op == "Multiply":
-        precision, scale = left.precision + right.precision + 1, left.scale + right.scale
-    else:
-        scale = max(left.scale, right.scale)
-        precision = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
-    return SqlType("decimal", precision, scale) if precision <= 38 else None
+        return left.precision + right.precision + 1, left.scale + right.scale
+    scale = max(left.scale, right.scale)
+    return max(left.precision - left.scale, right.precision - right.scale) + scale + 1, scale
+
+
+def _arithmetic(checked: Callable[..., Datum]) -> Rule:
+    def compute(node: Expression, value_of: Evaluate) -> Datum:
+        left, right = map(value_of, node.args)
+        if not node.type.is_decimal or _exact_decimal(node.op, node.args[0].type, node.args[1].type)[0] <= 38:
+            return checked(left, right)
+        # The declared types leave no room, but the values at hand mostly do; if not, Arrow refuses the precision.
+        return _retyped(checked(_narrowed(left), _narrowed(right)), node.type.arrow)
+
+    return Rule(_arithmetic_types, compute)
+
+
+def _narrowed(values: Datum) -> Datum:
+    """The same decimals, declared with no more digits than they have."""
+    digits = [len(extreme.as_py().as_tuple().digits) for extreme in pc.min_max(values).values() if extreme.is_valid]
+    return _retyped(values, pa.decimal128(max([*digits, values.type.scale, 1]), values.type.scale))
+
+
+def _retyped(values: Datum, type: pa.DataType) -> Datum:
+    if isinstance(values, pa.Scalar):
+        return pa.scalar(values.as_py(), type)
+    return pa.Array.from_buffers(type, len(values), values.buffers(), offset=values.offset)
 
 
 def _sign_types(node: Expression) -> bool:
@@ -221,10 +241,6 @@ def _of_kind(kind: str) -> Callable[[Expression], bool]:
     return lambda node: all(arg.type.kind == kind for arg in node.args)
 
 
-def _length(a: Datum) -> Datum:
-    return pc.cast(pc.utf8_length(a), pa.int32())
-
-
 def _has_positive_bounds(node: Expression) -> bool:
     position, length = (_literal_value(arg) for arg in node.args[1:])
     plain = node.args[0].type.kind == "string" and isinstance(position, int) and isinstance(length, int)
@@ -239,16 +255,11 @@ def _substring(node: Expression, value_of: Evaluate) -> Datum:
 def _date_part(part: Callable[..., Datum]) -> Callable[[Expression, Evaluate], Datum]:
     def compute(node: Expression, value_of: Evaluate) -> Datum:
         dates = value_of(node.args[0])
-        inside = pc.and_(*(check(dates, pa.scalar(day)) for check, day in _CALENDAR))
-        if pc.all(pa.array([inside.as_py()]) if isinstance(inside, pa.Scalar) else inside).as_py() is False:
+        if pc.any(pc.or_(pc.less(dates, _FIRST_DAY), pc.greater(dates, _LAST_DAY))).as_py():
             raise NeedsCatalyst(f"{node.sql}: a date is outside of the years 1 to 9999")
         return pc.cast(part(dates), pa.int32())
 
     return compute
-
-
-def _arithmetic(checked: Callable[..., Datum]) -> Rule:
-    return Rule(_arithmetic_types, _over_args(checked))
 
 
 _RULES: dict[str, Rule] = {
@@ -281,7 +292,7 @@ _RULES: dict[str, Rule] = {
     "StartsWith": Rule(_literal_text, _with_text(pc.starts_with)),
     "EndsWith": Rule(_literal_text, _with_text(pc.ends_with)),
     "Contains": Rule(_literal_text, _with_text(pc.match_substring)),
-    "Length": Rule(_of_kind("string"), _over_args(_length)),
+    "Length": Rule(_of_kind("string"), _over_args(lambda a: pc.cast(pc.utf8_length(a), pa.int32()))),
     "Substring": Rule(_has_positive_bounds, _substring),
     "Year": Rule(_of_kind("date"), _date_part(pc.year)),
     "Month": Rule(_of_kind("date"), _date_part(pc.month)),

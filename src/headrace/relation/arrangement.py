@@ -1,6 +1,6 @@
 """Arrangements: the runs of one view in one bucket, read as their sum.
 
-A step adds one run. Runs are merged geometrically: runs of about the same size wait until there are `FAN_IN` of them and
+A step adds one run. Runs are merged geometrically: runs of about the same size wait until there are a few of them (`fan_in`) and
 become one, so an entry is rewritten O(log n) times and a reader looks at O(log n) runs. When the runs hold more than twice as
 many entries as are alive, all of them are merged, so state stays within a constant of the live data whatever was deleted.
 """
@@ -18,8 +18,10 @@ from headrace.relation.run import Run, merge
 from headrace.relation.runfile import StoredRun
 from headrace.rings import Group, Payload, take
 
-FAN_IN = 4
 _SMALLEST_TIER = 1024
+# Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more company.
+_SMALL_FAN_IN, _LARGE_FAN_IN = 4, 8
+_SMALL_TIERS = 4
 _SLACK = 4096  # entries that may be dead before a full merge is worth its fixed cost
 
 AnyRun = Run | StoredRun
@@ -77,16 +79,22 @@ def runs_to_merge(sizes: Sequence[int], incoming: int, live: int) -> list[int]:
     while True:
         tier = _tier(size)
         peers = [i for i, other in enumerate(sizes) if i not in chosen and _tier(other) <= tier]
-        if len(peers) + 1 < FAN_IN:
+        if len(peers) + 1 < fan_in(tier):
             return sorted(chosen)
         chosen.update(peers)
         size = incoming + sum(sizes[i] for i in chosen)
 
 
+def fan_in(tier: int) -> int:
+    """How many runs of a tier are merged into one."""
+    return _SMALL_FAN_IN if tier < _SMALL_TIERS else _LARGE_FAN_IN
+
+
 def _tier(size: int) -> int:
     tier, edge = 0, _SMALLEST_TIER
     while size > edge:
-        tier, edge = tier + 1, edge * FAN_IN
+        edge *= fan_in(tier)
+        tier += 1
     return tier
 
 

@@ -94,11 +94,12 @@ def change_batch(schema: TableSchema, changes: object) -> ChangeBatch:
     array([ 1, -1])
     """
     if isinstance(changes, pd.DataFrame):
+        check_columns(schema, [str(name) for name in changes.columns])
         try:
             changes = pa.Table.from_pandas(changes, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise BadRowsError(
-                f"table {schema.name!r}: the pandas DataFrame mixes types in a column: {error}",
+                f"table {schema.name!r}: the pandas DataFrame has a column that no one type can hold: {error}",
                 way_out="give every column one type (astype) before applying it",
             ) from error
     if isinstance(changes, pa.RecordBatch):
@@ -161,7 +162,12 @@ def _diff(schema: TableSchema, changes: pa.Table) -> NDArray[np.int64]:
             f"table {schema.name!r}: column {DIFF!r} is {column.type} with {column.null_count} NULLs",
             way_out="give whole numbers: +1 inserts a row, -1 deletes it; leave the column out to insert",
         )
-    return np.ascontiguousarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    try:
+        return np.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+    except pa.ArrowInvalid as error:
+        raise BadRowsError(
+            f"table {schema.name!r}: column {DIFF!r}: {error}", way_out="give multiplicities that fit 64 bits, signed"
+        ) from error
 
 
 def _cast(table: str, column: Column, array: pa.Array) -> pa.Array:
@@ -176,13 +182,25 @@ def _cast(table: str, column: Column, array: pa.Array) -> pa.Array:
             way_out="cast the column yourself: Headrace only converts where no value can change",
         )
     try:
-        return array.cast(target, safe=True)
+        if column.type.is_decimal and pa.types.is_integer(array.type):
+            # Arrow judges by the integer's width, not by its values, so go by way of the widest decimal.
+            array = array.cast(pa.decimal128(38, 0))
+        return _exact_cast(array, target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         samples = ", ".join(repr(value) for value in _offending(array, target))
         raise BadRowsError(
             f"table {table!r}, column {column.name!r}: values do not fit {str(column.type).upper()}: {samples or error}",
             way_out="round or widen them first: Headrace only converts where no value can change",
         ) from error
+
+
+def _exact_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    out = array.cast(target, safe=True)
+    if pa.types.is_float32(target) and pa.types.is_float64(array.type):  # the one loss that Arrow calls safe
+        lost = pc.and_(pc.not_equal(out.cast(array.type), array), pc.invert(pc.is_nan(array)))
+        if pc.any(lost).as_py():
+            raise pa.ArrowInvalid("doubles that no float equals")
+    return out
 
 
 def _compatible(given: pa.DataType, wanted: SqlType) -> bool:
@@ -210,12 +228,19 @@ def _offending(array: pa.Array, target: pa.DataType) -> list[Any]:
     found: list[Any] = []
     for value in pc.unique(array):
         try:
-            pa.array([value.as_py()], array.type).cast(target, safe=True)
+            _exact_cast(pa.array([value], array.type), target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found.append(value.as_py())
+            found.append(_shown(value))
             if len(found) == _SHOWN:
                 break
     return found
+
+
+def _shown(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):  # a timestamp beyond the year 9999
+        return str(value.cast(pa.int64()))
 
 
 

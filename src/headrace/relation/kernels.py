@@ -129,7 +129,7 @@ def _radix(lead):  # type: ignore[no-untyped-def]
 @_jit
 def sort_order(words: Words) -> Positions:
     """Return the positions of the keys in ascending order (stable)."""
-    order = _radix(words[0])
+    order: Positions = _radix(words[0])
     width, n = words.shape
     if width == 1:
         return order
@@ -191,6 +191,15 @@ def group_sorted(words: Words, order: Positions, group_of: Positions) -> int:
 
 
 @_jit
+def is_identity(order: Positions) -> bool:
+    """Tell whether an order leaves everything where it is."""
+    for i in range(len(order)):
+        if order[i] != i:
+            return False
+    return True
+
+
+@_jit
 def group_hashed(words: Words, group_of: Positions, first: Positions) -> int:
     """Number the groups of equal keys in order of appearance; first[g] is the first row of group g."""
     width, n = words.shape
@@ -237,31 +246,36 @@ def _compare(words, at, probes, j, width):  # type: ignore[no-untyped-def]
 @_jit
 def lower_bounds(words: Words, probes: Words, lows: Positions, highs: Positions, out: Positions) -> None:
     """Find, between lows and highs, the first key that is not below each probe (a probe may be a prefix)."""
-    width = probes.shape[0]
-    for j in range(probes.shape[1]):
-        low, high = lows[j], highs[j]
-        while low < high:
-            middle = (low + high) >> 1
-            if _compare(words, middle, probes, j, width) < 0:
-                low = middle + 1
-            else:
-                high = middle
-        out[j] = low
+    _bounds(words, probes, lows, highs, 0, out)
 
 
 @_jit
 def upper_bounds(words: Words, probes: Words, lows: Positions, highs: Positions, out: Positions) -> None:
     """Find, between lows and highs, the first key that is above each probe (a probe may be a prefix)."""
-    width = probes.shape[0]
+    _bounds(words, probes, lows, highs, 1, out)
+
+
+@_inline
+def _bounds(words, probes, lows, highs, above, out):  # type: ignore[no-untyped-def]
+    width, before = probes.shape[0], np.int64(0)
     for j in range(probes.shape[1]):
         low, high = lows[j], highs[j]
+        # Probes come in ascending order, so the answer is near the one before: gallop from there.
+        if before > low and before <= high and _compare(words, before - 1, probes, j, width) < above:
+            low = before
+            step = 1
+            while low + step < high and _compare(words, low + step, probes, j, width) < above:
+                low += step
+                step *= 2
+            high = min(high, low + step)
         while low < high:
             middle = (low + high) >> 1
-            if _compare(words, middle, probes, j, width) <= 0:
+            if _compare(words, middle, probes, j, width) < above:
                 low = middle + 1
             else:
                 high = middle
         out[j] = low
+        before = low
 
 
 @_jit

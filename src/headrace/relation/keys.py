@@ -3,7 +3,7 @@
 `KeyLayout` decides how the columns of a key become 64-bit words. A value of fixed width becomes one or two words that
 sort as the values do, and is read back from them, so it is stored once. A string becomes a 128-bit hash (seeded by the
 location), and its text is stored beside the key. Keys of several columns get one more word in front, a hash of all the
-others: a search then compares one word, and ties are told apart by the rest. NULLs are bits of a last word.
+others: a search then compares one word, and ties are told apart by the rest. NULLs are bits of the last words.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ class KeyLayout:
 
     @cached_property
     def has_lead(self) -> bool:
-        """Whether a hash word goes first: for keys of several columns."""
-        return len(self.types) > 1
+        """Whether a hash word goes first: for keys of several columns, and for one whose first word says little."""
+        # The high half of a wide decimal is nearly always 0 or -1: all keys would fall into two buckets.
+        return len(self.types) > 1 or any(kind.precision > 18 for kind in self.types)
 
     @cached_property
-    def has_nulls(self) -> bool:
-        """Whether a word of NULL bits goes last."""
-        return any(self.nullable)
+    def null_words(self) -> int:
+        """How many words of NULL bits go last."""
+        return -(-len(self.types) // 64) if any(self.nullable) else 0
 
     @cached_property
     def width(self) -> int:
         """Number of words a key has."""
         inner = sum(_words_of(kind) for kind in self.types)
-        return max(1, inner + self.has_lead + self.has_nulls)
+        return max(1, inner + self.has_lead + self.null_words)
 
     @cached_property
     def stored(self) -> tuple[int, ...]:
@@ -65,7 +66,6 @@ class KeyLayout:
         n = len(columns[0]) if columns else 0
         words = np.zeros((self.width, n), np.uint64)
         at = int(self.has_lead)
-        nulls = np.zeros(n, np.uint64)
         for i, (column, kind) in enumerate(zip(columns, self.types, strict=True)):
             width = _words_of(kind)
             if kind.kind == "string":
@@ -76,10 +76,9 @@ class KeyLayout:
             if column.null_count:
                 missing = ~validity(column)
                 words[at : at + width, missing] = 0
-                nulls |= missing.astype(np.uint64) << np.uint64(i)
+                if self.null_words:
+                    words[self._null_word(i)] |= missing.astype(np.uint64) << np.uint64(i % 64)
             at += width
-        if self.has_nulls:
-            words[-1] = nulls
         if self.has_lead:
             kernels.fold(words[1:], np.uint64(self.seed), words[0])
         return words
@@ -94,7 +93,7 @@ class KeyLayout:
         at = int(self.has_lead)
         for i, kind in enumerate(self.types):
             width = _words_of(kind)
-            missing = (words[-1] >> np.uint64(i)) & np.uint64(1) if self.nullable[i] else None
+            missing = (words[self._null_word(i)] >> np.uint64(i % 64)) & np.uint64(1) if self.nullable[i] else None
             if kind.kind == "string":
                 columns.append(None)
             else:
@@ -102,6 +101,9 @@ class KeyLayout:
                 columns.append(values_of_words(words[at : at + width], kind, mask))
             at += width
         return columns
+
+    def _null_word(self, column: int) -> int:
+        return self.width - self.null_words + column // 64
 
 
 def _words_of(kind: SqlType) -> int:
@@ -201,7 +203,7 @@ def ordered_string_words(column: pa.Array) -> Words:
 def strings_of_words(words: Words, missing: NDArray[np.bool_] | None) -> pa.Array:
     """Invert `ordered_string_words`."""
     n, lengths = words.shape[1], words[-1].astype(np.int64)
-    chunks = np.ascontiguousarray(words[:-1].T).astype(">u8").view(np.uint8).reshape(n, -1)
+    chunks = np.ascontiguousarray(words[:-1].T).astype(">u8").view(np.uint8).reshape(n, 8 * (words.shape[0] - 1))
     keep = np.arange(chunks.shape[1])[None, :] < lengths[:, None]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     buffers = [bitmap(missing), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(chunks[keep]))]

@@ -49,7 +49,8 @@ class TableLayout:
         """Make the first word of each row's words only: it decides the bucket."""
         if not self.schema.key:
             return hash_rows(rows, self.schema.columns, self.seed + 1)
-        return self.keys.encode([whole(rows.column(name)) for name in self.schema.key])[0]
+        words: Words = self.keys.encode([whole(rows.column(name)) for name in self.schema.key])
+        return np.ascontiguousarray(words[0])
 
     def words(self, rows: pa.Table | pa.RecordBatch) -> Words:
         """Make the words that identify each row."""

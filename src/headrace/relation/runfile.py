@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import kernels
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.run import Run, Values, take, take_values
+from headrace.relation.run import Run, Values, take_values
 from headrace.relation.types import SqlType, sql_type
-from headrace.rings import Payload
+from headrace.rings import Payload, take
 
 _MAGIC = b"HEADRUN1"
 _PREAMBLE = struct.Struct("<8sQQQ")  # magic, header bytes, header CRC, file bytes
@@ -60,6 +60,7 @@ def encode(run: Run) -> bytearray:
         "values": columns,
         "spans": spans,
         "blocks": blocks,
+        "last": [int(word) for word in run.words[:, -1]] if run.rows else [],
     }
     text = json.dumps(meta, separators=(",", ":")).encode()
     head = _PREAMBLE.size + 4 + len(text)
@@ -103,8 +104,6 @@ def read(path: Path) -> StoredRun:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size < _PREAMBLE.size:
-                raise _corrupt(path, f"it has only {size} bytes")
             if size <= _SMALL:
                 data = np.fromfile(file, np.uint8)
             else:
@@ -116,14 +115,16 @@ def read(path: Path) -> StoredRun:
 
 def decode(data: NDArray[np.uint8], name: str) -> StoredRun:
     """Read a run from the bytes of a file; `name` is what errors call it."""
-    magic, header_bytes, crc, size = _PREAMBLE.unpack_from(data)
+    if len(data) < _PREAMBLE.size:
+        raise _corrupt(name, f"it has only {len(data)} bytes")
+    magic, header_bytes, crc, size = _PREAMBLE.unpack_from(data.data)
     if magic != _MAGIC:
         raise _corrupt(name, "it does not begin as a run file does")
     if size != len(data):
         raise _corrupt(name, f"it has {len(data)} bytes instead of {size}")
-    if header_bytes > size or zlib.crc32(data[_PREAMBLE.size : header_bytes]) != crc:
+    if header_bytes > size or zlib.crc32(data[_PREAMBLE.size : header_bytes].data) != crc:
         raise _corrupt(name, "its header does not match its checksum")
-    (length,) = struct.unpack_from("<I", data, _PREAMBLE.size)
+    (length,) = struct.unpack_from("<I", data.data, _PREAMBLE.size)
     head = _PREAMBLE.size + 4
     meta = json.loads(data[head : head + length].tobytes())
     width, rows = meta["words"], meta["rows"]
@@ -166,12 +167,16 @@ class StoredRun:
             for present in column["parts"]:
                 parts.append(pa.py_buffer(self._buffer(at)) if present else None)
                 at += present
+            if len(parts) == 3 and parts[2] is None:
+                parts[2] = pa.py_buffer(b"")  # strings that are all empty have no bytes, but Arrow wants a buffer
             out[column["name"]] = pa.Array.from_buffers(SqlType.parse(column["type"]).arrow, self.rows, parts)
         return out
 
     def find(self, probes: Words) -> tuple[Positions, Positions]:
         """Find the stretch [first, last) of keys that begin with each probe: fences first, then one stretch of file."""
         m = probes.shape[1]
+        if not m or not self.rows or self._out_of_range(probes):
+            return np.zeros(m, np.int64), np.zeros(m, np.int64)
         none, all_fences = np.zeros(m, np.int64), np.full(m, self.fences.shape[1])
         below, above = np.empty(m, np.int64), np.empty(m, np.int64)
         kernels.lower_bounds(self.fences, probes, none, all_fences, below)
@@ -180,7 +185,7 @@ class StoredRun:
         for search, fence in ((kernels.lower_bounds, below), (kernels.upper_bounds, above)):
             lows = np.maximum(fence - 1, 0) * _FENCE_ROWS
             highs = np.minimum(fence * _FENCE_ROWS, self.rows)
-            self._check_words(np.unique(lows))
+            self._check_words(lows)
             found = np.empty(m, np.int64)
             search(self.words, probes, lows, highs, found)
             out.append(found)
@@ -219,7 +224,16 @@ class StoredRun:
         start, size = self.meta["spans"][index]
         return self.data[start : start + size]
 
+    def _out_of_range(self, probes: Words) -> bool:
+        """Whether all probes lie before the first or behind the last key: the usual case for keys that only grow."""
+        return bool(probes[0].min() > self.meta["last"][0] or probes[0].max() < self.fences[0, 0])
+
     def _check_words(self, lows: Positions) -> None:
+        if self.verified.all():
+            return
+        wanted = np.zeros(self.fences.shape[1], bool)
+        wanted[lows // _FENCE_ROWS] = True
+        lows = np.flatnonzero(wanted) * _FENCE_ROWS
         for w in range(self.meta["words"]):
             start = 8 * (w * self.rows + lows)
             stop = 8 * (w * self.rows + np.minimum(lows + _FENCE_ROWS, self.rows))

@@ -109,6 +109,15 @@ class TableSchema:
         return cls.of(data["name"], columns, data["key"], data["references"])  # type: ignore[arg-type]
 
 
+def ddl(columns: Iterable[Column]) -> str:
+    """Write columns as Spark DDL, names quoted.
+
+    >>> ddl([Column("id", SqlType("bigint"))])
+    '`id` bigint'
+    """
+    return ", ".join(f"`{column.name}` {column.type}" for column in columns)
+
+
 def check_name(name: str, what: str) -> None:
     """Accept plain SQL identifiers only: names become parts of file names and of SQL."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,127}", name):

@@ -71,7 +71,7 @@ def _judge_bag(layout: TableLayout, runs: Sequence[AnyRun], rows: Words, net: ND
     deleted = np.flatnonzero(net < 0)
     if len(deleted):
         (there,) = lookup(COUNT, runs, np.ascontiguousarray(rows[:, deleted]))
-        reasons[deleted[there + net[deleted] < 0]] = 3  # type: ignore[operator]
+        reasons[deleted[there + net[deleted] < 0]] = 3
     return reasons
 
 
@@ -110,7 +110,7 @@ def _live_rows(runs: Sequence[AnyRun], keys: Words, width: int) -> tuple[NDArray
             continue
         run.check(positions)
         times = run.payload[0][positions]
-        count += COUNT.sum_by((times,), owners, m)[0]  # type: ignore[arg-type]
+        count += COUNT.sum_by((times,), owners, m)[0]
         weighted = run.words[width][positions] * times.astype(np.uint64)
         live += COUNT.sum_by((weighted.view(np.int64),), owners, m)[0].view(np.uint64)
     return count, live

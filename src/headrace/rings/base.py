@@ -7,12 +7,13 @@ joins also multiply, so they ask for a `Ring`. Every operation takes and returns
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-Payload: TypeAlias = tuple[NDArray[np.generic], ...]
+# The dtype of each column is the group's business (`Group.dtypes`), not one that a type checker can know.
+Payload: TypeAlias = tuple[NDArray[Any], ...]
 Positions: TypeAlias = NDArray[np.int64]
 
 

@@ -18,7 +18,7 @@ from headrace.rings.base import Payload, Positions
 _SPLITTER = 134217729.0  # 2**27 + 1: splits a double into two halves whose products are exact
 
 
-@nb.njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True, inline="always")
 def _add_pair(ah, al, bh, bl):  # type: ignore[no-untyped-def]
     s = ah + bh
     v = s - ah
@@ -33,20 +33,20 @@ def _add_pair(ah, al, bh, bl):  # type: ignore[no-untyped-def]
     return high, e - (high - h)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)
 def _sum_pairs(high, low, group_of, out_high, out_low):  # type: ignore[no-untyped-def]
     for i in range(len(high)):
         g = group_of[i]
         out_high[g], out_low[g] = _add_pair(out_high[g], out_low[g], high[i], low[i])
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)
 def _add_pairs(ah, al, bh, bl, out_high, out_low):  # type: ignore[no-untyped-def]
     for i in range(len(ah)):
         out_high[i], out_low[i] = _add_pair(ah[i], al[i], bh[i], bl[i])
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)
 def _multiply_pairs(ah, al, bh, bl, out_high, out_low):  # type: ignore[no-untyped-def]
     for i in range(len(ah)):
         p = ah[i] * bh[i]
@@ -106,7 +106,7 @@ class Compensated:
         return out
 
     def negate(self, payload: Payload) -> Payload:
-        return -payload[0], -payload[1]  # type: ignore[operator]
+        return -payload[0], -payload[1]
 
     def multiply(self, left: Payload, right: Payload) -> Payload:
         out = np.empty(len(left[0])), np.empty(len(left[0]))
@@ -116,7 +116,7 @@ class Compensated:
     def scale(self, payload: Payload, times: NDArray[np.int64]) -> Payload:
         if (np.abs(times) == 1).all():  # the usual case, and exact: a sign flip
             sign = times.astype(np.float64)
-            return payload[0] * sign, payload[1] * sign  # type: ignore[operator]
+            return payload[0] * sign, payload[1] * sign
         return self.multiply(payload, self.lift(times.astype(np.float64)))
 
     def is_zero(self, payload: Payload) -> NDArray[np.bool_]:
@@ -140,5 +140,5 @@ class Compensated:
 
     def values(self, payload: Payload) -> NDArray[np.float64]:
         """Round each element to the nearest double."""
-        total: NDArray[np.float64] = payload[0] + payload[1]  # type: ignore[operator]
+        total: NDArray[np.float64] = payload[0] + payload[1]
         return total

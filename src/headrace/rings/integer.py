@@ -18,13 +18,13 @@ from headrace.rings.base import Payload, Positions
 Limbs = NDArray[np.uint64]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)
 def _sum_single(values, group_of, out):  # type: ignore[no-untyped-def]
     for i in range(len(values)):
         out[group_of[i]] += values[i]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)
 def _sum_wide(limbs, group_of, out):  # type: ignore[no-untyped-def]
     width = limbs.shape[0]
     for i in range(limbs.shape[1]):
@@ -41,7 +41,7 @@ def _sum_wide(limbs, group_of, out):  # type: ignore[no-untyped-def]
             carry = overflow
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@nb.njit(cache=True, nogil=True)
 def _multiply_wide(left, right, out):  # type: ignore[no-untyped-def]
     # Schoolbook multiplication in base 2**32, so that every partial product fits 64 bits.
     digits = 2 * left.shape[0]
@@ -103,11 +103,11 @@ class Integer:
 
     def add(self, left: Payload, right: Payload) -> Payload:
         if self.limbs == 1:
-            return (left[0] + right[0],)  # type: ignore[operator]
+            return (left[0] + right[0],)
         carry: Limbs = np.zeros(len(left[0]), np.uint64)
         out = []
         for a, b in zip(left, right, strict=True):
-            total = a + b  # type: ignore[operator]
+            total = a + b
             overflow = total < a
             total = total + carry
             overflow |= total < carry
@@ -117,13 +117,13 @@ class Integer:
 
     def negate(self, payload: Payload) -> Payload:
         if self.limbs == 1:
-            return (-payload[0],)  # type: ignore[operator]
-        flipped = tuple(~column for column in payload)  # type: ignore[operator]
+            return (-payload[0],)
+        flipped = tuple(~column for column in payload)
         return self.add(flipped, self.ones(len(payload[0])))
 
     def multiply(self, left: Payload, right: Payload) -> Payload:
         if self.limbs == 1:
-            return (left[0] * right[0],)  # type: ignore[operator]
+            return (left[0] * right[0],)
         out = np.empty((self.limbs, len(left[0])), np.uint64)
         _multiply_wide(np.stack(left), np.stack(right), out)
         return tuple(out)

@@ -69,11 +69,13 @@ class Product:
 
     def is_zero(self, payload: Payload) -> NDArray[np.bool_]:
         parts = zip(self.parts, self.split(payload), strict=True)
-        return np.logical_and.reduce([part.is_zero(own) for part, own in parts])
+        zero: NDArray[np.bool_] = np.logical_and.reduce([part.is_zero(own) for part, own in parts])
+        return zero
 
     def equal(self, left: Payload, right: Payload) -> NDArray[np.bool_]:
         parts = zip(self.parts, self.split(left), self.split(right), strict=True)
-        return np.logical_and.reduce([part.equal(a, b) for part, a, b in parts])
+        same: NDArray[np.bool_] = np.logical_and.reduce([part.equal(a, b) for part, a, b in parts])
+        return same
 
     def sample(self, rng: np.random.Generator, n: int) -> Payload:
         return self.join([part.sample(rng, n) for part in self.parts])

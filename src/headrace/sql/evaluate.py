@@ -7,15 +7,15 @@ columns of a DataFrame and used in it as columns. This side holds objects of the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 
 from headrace.errors import SchemaError
-from headrace.plan.expression import Expression
 from headrace.plan.view import ViewPlan
 from headrace.sql.flatten import Flat
-from headrace.sql.jvm import Catalyst, Jvm, items
+from headrace.sql.jvm import Catalyst, Jvm, identity, items
 
 _SORTS = {  # by (descending, nulls first)
     (False, True): Column.asc_nulls_first,
@@ -26,6 +26,38 @@ _SORTS = {  # by (descending, nulls first)
 
 
 @dataclass(frozen=True)
+class Template:
+    """Expressions over attributes that stand for columns to come, made once and bound at every step."""
+
+    catalyst: Catalyst
+    project: Jvm
+    inputs: tuple[tuple[str, str, Jvm], ...]  # name and type of each column, and the attribute that stands for it
+
+    @classmethod
+    def of(cls, catalyst: Catalyst, leaf: Jvm, nodes: Iterable[Jvm], attributes: Iterable[Jvm]) -> Template:
+        project = catalyst.project(nodes, leaf)
+        read = {identity(attribute) for attribute in items(project.references().toSeq())}
+        inputs = [(a.name(), a.dataType().simpleString(), a) for a in attributes if identity(a) in read]
+        return cls(catalyst, project, tuple(inputs))
+
+    def bind(self, df: DataFrame) -> list[Column]:
+        """The expressions as columns of `df`, which has the inputs by name."""
+        types = df.dtypes
+        names = [name for name, _ in types]
+        output = df._jdf.queryExecution().analyzed().output()
+        pairs = []
+        for name, type, attribute in self.inputs:
+            position = _position(names, name)
+            if types[position][1] != type:
+                raise SchemaError(
+                    f"column {name!r} is {types[position][1]}, not {type}",
+                    way_out="cast it to the type of the table's column",
+                )
+            pairs.append((attribute, output.apply(position)))
+        return [_column(self.catalyst, node) for node in self.catalyst.rewrite(self.project, pairs)]
+
+
+@dataclass(frozen=True)
 class CatalystView:
     """The three parts of a view as Catalyst expressions; `plan` says the same without Spark."""
 
@@ -33,6 +65,7 @@ class CatalystView:
     plan: ViewPlan
     flat: Flat
     not_null: tuple[bool, ...]
+    _maps: dict[tuple[str, ...], Template] = field(default_factory=dict, repr=False)
 
     def map_columns(self, changes: DataFrame, prefix: str = "", only: Collection[str] | None = None) -> list[Column]:
         """The map side over the table's columns: `c` (condition), `k0..` (keys), `v0..` (arguments), in this order.
@@ -46,73 +79,66 @@ class CatalystView:
         prefix : put before the name of every column.
         only : names (without the prefix) to return; all when None.
         """
-        flat, plan = self.flat, self.plan
-        wanted: dict[str, tuple[Jvm, Expression]] = {}
-        if plan.condition is not None:
-            wanted["c"] = (flat.condition, plan.condition)
-        wanted |= {f"k{i}": pair for i, pair in enumerate(zip(flat.keys, plan.keys, strict=True))}
-        wanted |= {f"v{i}": pair for i, pair in enumerate(zip(flat.arguments, plan.arguments, strict=True))}
-        wanted = {name: pair for name, pair in wanted.items() if only is None or name in only}
-        reads = frozenset().union(*(expression.columns for _, expression in wanted.values()))
-        if plan.condition is not None:
-            reads |= plan.condition.columns
-        guarded = [node if name == "c" else self._guarded(node) for name, (node, _) in wanted.items()]
-        columns = self._bind(guarded, items(flat.leaf.output()), changes, reads)
-        return [column.alias(prefix + name) for name, column in zip(wanted, columns, strict=True)]
+        names = tuple(name for name in self._map_names if only is None or name in only)
+        if names not in self._maps:
+            nodes = [self._map_node(name) for name in names]
+            self._maps[names] = Template.of(self.catalyst, self.flat.leaf, nodes, items(self.flat.leaf.output()))
+        columns = self._maps[names].bind(changes)
+        return [column.alias(prefix + name) for name, column in zip(names, columns, strict=True)]
 
     def finish(self, groups: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
         """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, and ORDER BY.
 
         Columns named in `keep` (such as `__diff`) are passed on after the outputs.
         """
-        flat, plan = self.flat, self.plan
-        reads = frozenset().union(*(output.expression.columns for output in plan.outputs))
-        if flat.having is not None and plan.having is not None:
-            condition = self._bind([flat.having], flat.slots, groups, plan.having.columns)[0]
-            groups = groups.where(condition)
-        # A group's columns arrive as nullable; the query's own schema may promise more.
-        outputs = [
-            self.catalyst.expressions.KnownNotNull(node) if promised else node
-            for node, promised in zip(flat.outputs, self.not_null, strict=True)
-        ]
-        columns = self._bind(outputs, flat.slots, groups, reads)
-        named = [column.alias(output.name) for column, output in zip(columns, plan.outputs, strict=True)]
-        kept = [self._column(_attribute(groups, name)) for name in keep]
-        answer = groups.select(*named, *kept)
-        return answer.orderBy(*self._order(answer)) if flat.order else answer
+        outputs = self._outputs.bind(groups)
+        named = [column.alias(output.name) for column, output in zip(outputs, self.plan.outputs, strict=True)]
+        attributes = groups._jdf.queryExecution().analyzed().output()
+        kept = [_column(self.catalyst, attributes.apply(_position(groups.columns, name))) for name in keep]
+        kept_groups = groups.where(self._having.bind(groups)[0]) if self._having else groups
+        answer = kept_groups.select(*named, *kept)
+        return answer.orderBy(*self._order(answer)) if self.flat.order else answer
 
-    def _order(self, answer: DataFrame) -> list[Column]:
-        attributes = items(answer._jdf.queryExecution().analyzed().output())
-        return [_SORTS[descending, first](self._column(attributes[i])) for i, descending, first in self.flat.order]
+    @property
+    def _map_names(self) -> list[str]:
+        condition = [] if self.flat.condition is None else ["c"]
+        keys = [f"k{i}" for i in range(len(self.flat.keys))]
+        return [*condition, *keys, *(f"v{i}" for i in range(len(self.flat.arguments)))]
 
-    def _guarded(self, node: Jvm) -> Jvm:
+    def _map_node(self, name: str) -> Jvm:
+        if name == "c":
+            return self.flat.condition
+        node = (self.flat.keys if name[0] == "k" else self.flat.arguments)[int(name[1:])]
         return node if self.flat.condition is None else self.catalyst.when(self.flat.condition, node)
 
-    def _bind(self, nodes: list[Jvm], attributes: list[Jvm], df: DataFrame, reads: Iterable[str]) -> list[Column]:
-        """Columns of `df` from expressions over `attributes`, matched by name."""
-        reads = frozenset(reads)
-        pairs = []
-        for attribute in attributes:
-            if attribute.name() in reads:
-                found = _attribute(df, attribute.name())
-                if not found.dataType().sameType(attribute.dataType()):
-                    raise SchemaError(
-                        f"column {attribute.name()!r} is {found.dataType().simpleString()}, "
-                        f"not {attribute.dataType().simpleString()}",
-                        way_out="cast it to the type of the table's column",
-                    )
-                pairs.append((attribute, found))
-        return [self._column(node) for node in self.catalyst.rewrite(nodes, self.flat.leaf, pairs)]
+    @cached_property
+    def _having(self) -> Template | None:
+        flat = self.flat
+        return None if flat.having is None else Template.of(self.catalyst, flat.leaf, [flat.having], flat.slots)
 
-    def _column(self, node: Jvm) -> Column:
-        return Column(self.catalyst.jvm.org.apache.spark.sql.classic.ExpressionUtils.column(node))
+    @cached_property
+    def _outputs(self) -> Template:
+        # A group's columns arrive as nullable; the query's own schema may promise more.
+        nodes = [
+            self.catalyst.expressions.KnownNotNull(node) if promised else node
+            for node, promised in zip(self.flat.outputs, self.not_null, strict=True)
+        ]
+        return Template.of(self.catalyst, self.flat.leaf, nodes, self.flat.slots)
+
+    def _order(self, answer: DataFrame) -> list[Column]:
+        output = answer._jdf.queryExecution().analyzed().output()
+        columns = [_column(self.catalyst, output.apply(i)) for i, _, _ in self.flat.order]
+        return [_SORTS[desc, first](c) for c, (_, desc, first) in zip(columns, self.flat.order, strict=True)]
 
 
-def _attribute(df: DataFrame, name: str) -> Jvm:
-    names = df.columns
+def _column(catalyst: Catalyst, node: Jvm) -> Column:
+    return Column(catalyst.jvm.org.apache.spark.sql.classic.ExpressionUtils.column(node))
+
+
+def _position(names: list[str], name: str) -> int:
     if names.count(name) != 1:
         raise SchemaError(
             f"column {name!r} is needed once, and is there {names.count(name)} times among {', '.join(names)}",
             way_out="give the DataFrame exactly the columns of the table",
         )
-    return df._jdf.queryExecution().analyzed().output().apply(names.index(name))
+    return names.index(name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from py4j.java_gateway import JavaPackage
 from pyspark.sql import SparkSession
 
 Jvm = Any  # an object of the JVM behind py4j; its class is known only there
@@ -37,15 +38,28 @@ def identity(attribute: Jvm) -> int:
     return int(attribute.exprId().id())
 
 
+class Package:
+    """A package of the JVM that remembers what it found: py4j asks the JVM again for every dot of every name."""
+
+    def __init__(self, package: Jvm) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Jvm:
+        found = getattr(self._package, name)
+        found = Package(found) if isinstance(found, JavaPackage) else found
+        setattr(self, name, found)
+        return found
+
+
 @dataclass(frozen=True)
 class Catalyst:
     """Builders of Catalyst expressions in one Spark driver."""
 
     spark: SparkSession
 
-    @property
+    @cached_property
     def jvm(self) -> Jvm:
-        return self.spark._jvm
+        return Package(self.spark._jvm)
 
     @cached_property
     def expressions(self) -> Jvm:
@@ -101,11 +115,17 @@ class Catalyst:
             return expression
         return expression.withNewChildren(self.seq(new))
 
-    def rewrite(self, expressions: list[Jvm], leaf: Jvm, pairs: list[tuple[Jvm, Jvm]]) -> list[Jvm]:
-        """Replace attributes by attributes in many expressions, at the cost of the attributes, not of the nodes."""
-        project = self.jvm.org.apache.spark.sql.catalyst.plans.logical.Project(
-            self.seq(self.alias(e, "x") for e in expressions), leaf
-        )
-        companion = getattr(getattr(self.expressions, "AttributeMap$"), "MODULE$")
-        mapping = companion.apply(self.seq(self.jvm.scala.Tuple2(old, new) for old, new in pairs))
-        return [a.child() for a in items(project.rewriteAttrs(mapping).projectList())]
+    def project(self, expressions: Iterable[Jvm], leaf: Jvm) -> Jvm:
+        """A projection that holds expressions together, to be rewritten at once."""
+        project = self.jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+        return project(self.seq(self.alias(expression, "x") for expression in expressions), leaf)
+
+    def rewrite(self, project: Jvm, pairs: Iterable[tuple[Jvm, Jvm]]) -> list[Jvm]:
+        """The expressions of a projection over other attributes, at the cost of the attributes, not of the nodes."""
+        pair = self.jvm.scala.Tuple2
+        mapping = self._attribute_map.apply(self.seq(pair(old, new) for old, new in pairs))
+        return [alias.child() for alias in items(project.rewriteAttrs(mapping).projectList())]
+
+    @cached_property
+    def _attribute_map(self) -> Jvm:
+        return getattr(getattr(self.expressions, "AttributeMap$"), "MODULE$")
