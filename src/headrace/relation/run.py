@@ -70,10 +70,11 @@ def consolidate(group: Group, words: Words, payload: Payload, values: Values) ->
 
 def merge(group: Group, runs: Sequence[Run], *, keep_zeros: bool = False) -> Run:
     """Add runs: one run that has the sum of all of them; zeros are kept only where being touched matters."""
-    if len(runs) == 1:
-        return runs[0]
     for run in runs:
         run.check()
+    if len(runs) == 1:
+        zero = group.is_zero(runs[0].payload)
+        return runs[0] if keep_zeros or not zero.any() else runs[0].take(np.flatnonzero(~zero))
     words = concatenate_words([run.words for run in runs])
     bounds = np.cumsum([0] + [run.rows for run in runs])
     order = kernels.merge_order(words, bounds)

@@ -13,6 +13,7 @@ import mmap
 import os
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -91,7 +92,9 @@ def write(run: Run, path: Path, *, fsync: bool = False) -> int:
             if fsync:
                 os.fsync(file.fileno())
     except OSError as error:
-        path.unlink(missing_ok=True)
+        if not isinstance(error, FileExistsError):  # what was there before is not ours to remove
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
         raise StorageError(
             f"run file {path} could not be written: {error.strerror}",
             way_out="free space (or fix permissions) at the location and apply the same changes again: nothing was committed",

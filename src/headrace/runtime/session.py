@@ -57,6 +57,8 @@ def local_session(cores: int | None = None, memory: str = "4g", **conf: object) 
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    # Workers that lose their JVM complain on stderr; a session that is stopped first takes them along in silence.
+    atexit.register(session.stop)
     return session
 
 

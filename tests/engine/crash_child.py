@@ -1,0 +1,90 @@
+"""A driver that is going to be killed: opens a location, carries on from its last step, and never stops by itself.
+
+It runs in a process of its own, on the JVM of the test that started it (starting fifty JVMs would take minutes). The steps are a
+function of the seed and the step number, so the test can replay any prefix of them.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+from py4j.java_gateway import GatewayParameters, JavaGateway, java_import
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.relation.schema import Column, TableSchema
+from headrace.relation.types import SqlType
+from headrace.testing.changes import TableModel
+
+SCHEMA = TableSchema.of(
+    "t",
+    [
+        Column("id", SqlType("bigint")),
+        Column("shop", SqlType("string")),
+        Column("price", SqlType("decimal", 10, 2)),
+        Column("x", SqlType("double")),
+    ],
+    key="id",
+)
+VIEWS = {
+    "by_shop": "SELECT shop, COUNT(*) AS n, SUM(price) AS price, SUM(x) AS x, MIN(price) AS low, MAX(x) AS high FROM t GROUP BY shop",
+    "total": "SELECT COUNT(*) AS n, AVG(price) AS price FROM t WHERE x > 0",
+}
+DRIVER_ROWS = 45  # larger steps than this one go to Spark, so that both paths are killed
+
+
+class Replay:
+    """The model of the table after any number of steps, and the change of the next."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.step = 0
+        self.model = TableModel(SCHEMA, random.Random(0))
+
+    def next(self) -> pa.Table:
+        self.step += 1
+        self.model.rng = random.Random(self.seed * 100_003 + self.step)
+        return self.model.change(60 if self.step % 7 == 0 else 20)
+
+    def to(self, step: int) -> pa.Table:
+        while self.step < step:
+            self.next()
+        return self.model.to_arrow()
+
+
+def open_engine(spark: SparkSession, location: Path) -> hr.Engine:
+    engine = hr.Engine(spark, location, buckets=3, driver_rows=DRIVER_ROWS)
+    engine.table("t", pa.schema([pa.field(c.name, c.type.arrow, c.nullable) for c in SCHEMA.columns]), key="id")
+    for name, sql in VIEWS.items():
+        engine.view(name, sql)
+    return engine
+
+
+def attach(port: int, secret: str) -> SparkSession:
+    """Use a JVM and a SparkContext that another process started."""
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret, auto_convert=True))
+    for name in ("org.apache.spark.SparkConf", "org.apache.spark.api.java.*", "org.apache.spark.api.python.*", "org.apache.spark.sql.*"):
+        java_import(gateway.jvm, name)
+    java_import(gateway.jvm, "org.apache.spark.sql.hive.*")
+    java_import(gateway.jvm, "scala.Tuple2")
+    java_context = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+    conf = SparkConf(_jconf=java_context.getConf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=conf))
+
+
+def main() -> None:
+    location, port, secret, seed = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+    engine = open_engine(attach(port, secret), location)
+    replay = Replay(seed)
+    replay.to(engine.step)
+    print("ready", flush=True)
+    while True:
+        engine.apply({"t": replay.next()})
+
+
+if __name__ == "__main__":
+    main()
