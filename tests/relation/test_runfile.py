@@ -249,3 +249,8 @@ def test_a_file_is_never_written_over(tmp_path):
 def test_a_location_that_is_not_there_is_a_storage_error(tmp_path):
     with pytest.raises(StorageError, match="No such file or directory"):
         runfile.write(a_run(3), tmp_path / "nowhere" / "a.run")
+
+
+def test_a_file_that_cannot_be_read_is_a_storage_error_not_a_damaged_file(tmp_path):
+    with pytest.raises(StorageError, match="could not be read: Is a directory"):
+        runfile.read(tmp_path)

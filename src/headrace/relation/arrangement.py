@@ -22,7 +22,7 @@ _SMALLEST_TIER = 1024
 # Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more company.
 _SMALL_FAN_IN, _LARGE_FAN_IN = 4, 8
 _SMALL_TIERS = 4
-_SLACK = 4096  # entries that may be dead before a full merge is worth its fixed cost
+_SLACK = 512  # entries that may be dead before a full merge is worth its fixed cost
 
 AnyRun = Run | StoredRun
 

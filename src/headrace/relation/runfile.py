@@ -113,6 +113,11 @@ def read(path: Path) -> StoredRun:
                 data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
     except FileNotFoundError as error:
         raise _corrupt(path, "it is missing") from error
+    except OSError as error:
+        raise StorageError(
+            f"run file {path} could not be read: {error.strerror}",
+            way_out="make the location readable again; nothing was changed",
+        ) from error
     return decode(data, str(path))
 
 

@@ -42,4 +42,6 @@ def check_ring(ring: Group, seed: int = 0, rounds: int = 20) -> None:
             found.setdefault(line.partition(":")[0], line)
     if found:
         laws = "law" if len(found) == 1 else "laws"
-        raise AssertionError(f"{ring!r} breaks {len(found)} {laws}:" + "".join(f"\n  {line}" for line in found.values()))
+        raise AssertionError(
+            f"{ring!r} breaks {len(found)} {laws}:" + "".join(f"\n  {line}" for line in found.values())
+        )

@@ -1,0 +1,46 @@
+"""On `local-cluster`, where driver and executors are processes that share nothing but the location: incremental = recomputed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+os.environ["PYSPARK_PYTHON"] = sys.executable
+import headrace as hr
+from headrace.runtime.java import ensure_java
+from headrace.testing.oracle import Oracle
+from pyspark.sql import SparkSession
+spec = spec_from_file_location("test_oracle", sys.argv[1])
+test_oracle = module_from_spec(spec)
+spec.loader.exec_module(test_oracle)
+ensure_java()
+builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+for name, value in {
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false", "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.warehouse.dir": sys.argv[2] + "/warehouse",
+}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+for seed in (101, 102, 103):
+    with hr.Engine(spark, Path(sys.argv[2]) / f"state{seed}", executor="spark", buckets=3) as engine:
+        test_oracle.check_stream(engine, Oracle(spark), seed, steps=3, size=40, as_frames=seed % 2 == 0)
+blocks = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+print("same", blocks, flush=True)
+spark.stop()
+"""
+
+
+def test_local_cluster(tmp_path: Path) -> None:
+    oracle = Path(__file__).parent / "test_oracle.py"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(oracle), str(tmp_path)], capture_output=True, text=True, timeout=280, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.split() == ["same", "3"]  # the driver and two executors
