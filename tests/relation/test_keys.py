@@ -166,6 +166,18 @@ def test_no_keys_and_only_nulls_are_keys_too(text):
     assert len(np.unique(layout.encode([pa.nulls(3, kind.arrow)]), axis=1).T) == 1
 
 
+@pytest.mark.parametrize("text", [*PLAIN, "decimal(9,2)", "decimal(30,2)"])
+def test_whatever_stands_under_a_null_it_is_the_same_key(text):
+    kind = SqlType.parse(text)
+    values = edges(kind)[:8]
+    hidden = pa.array(values, kind.arrow)
+    nulls = pa.Array.from_buffers(kind.arrow, len(values), [pa.py_buffer(b"\0"), *hidden.buffers()[1:]])
+    assert nulls.null_count == len(values)
+    same = pa.array([1] * len(values), pa.int32())
+    for words in (layout_of(text).encode([nulls]), layout_of(text, "int").encode([nulls, same])):
+        assert len({tuple(key) for key in words.T.tolist()}) == 1
+
+
 def test_the_seed_decides_the_hashes():
     column = [pa.array(STRINGS, pa.large_string())]
     assert (layout_of("string", seed=1).encode(column)[:2] != layout_of("string", seed=2).encode(column)[:2]).all()

@@ -206,6 +206,20 @@ def test_a_damaged_column_cannot_be_taken_from(buffer):
         take_one_by_one(file)
 
 
+def test_a_string_whose_end_lies_in_a_damaged_block_cannot_be_taken():
+    """The offset at which a string ends may stand in the block behind the one it begins in."""
+    texts = {"t": pa.array(["a", "bc"] * 4000, pa.large_string())}
+    data = bytes(runfile.encode(Run(np.arange(8000, dtype=np.uint64)[None, :], (), texts)))
+    clean, block = runfile.decode(np.frombuffer(data, np.uint8), "clean"), 16384
+    start, body = clean.meta["spans"][1][0], len(data) - len(clean.data)
+    edge = -(-start // block) * block  # the first byte of a block of offsets
+    copy = bytearray(data)
+    copy[body + edge] ^= 1
+    file = runfile.decode(np.frombuffer(bytes(copy), np.uint8), "damaged.run")
+    with pytest.raises(CorruptFileError):
+        file.take(np.array([(edge - start) // 8 - 1]))
+
+
 def test_every_truncation_is_noticed(tmp_path):
     data = bytes(runfile.encode(a_run(300)))
     path = tmp_path / "cut.run"

@@ -61,6 +61,15 @@ def test_grouped_sums_lose_no_more_than_a_hundredth_bit_of_the_largest(rows):
         assert abs(sums[group] - sum(mine)) <= sum(map(abs, mine), Fraction(0)) / 2**100
 
 
+@settings(max_examples=200, deadline=None)
+@given(doubles(-30, 0), doubles(-30, 0), doubles(0, 3), doubles(-30, 0), doubles(-30, 0), doubles(-30, -10))
+def test_adding_pairs_that_nearly_cancel_keeps_a_hundred_bits_of_what_is_left(a, b, large, c, d, tiny):
+    left = RING.add(RING.add(lift(large), lift(a)), lift(b))
+    right = RING.add(RING.add(lift(-large * (1 + tiny)), lift(c)), lift(d))
+    (x,), (y,), (total,) = exactly(left), exactly(right), exactly(RING.add(left, right))
+    assert abs(total - (x + y)) <= abs(x + y) / 2**104
+
+
 @settings(max_examples=100, deadline=None)
 @given(doubles(-70, 70), doubles(-70, 70), doubles(-70, 70), doubles(-70, 70))
 def test_products_of_pairs_are_right_to_a_hundred_bits(a, b, c, d):

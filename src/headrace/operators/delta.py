@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from headrace.operators.layout import COUNT, GROUPS, Component, ViewLayout, ordered
 from headrace.relation import kernels
-from headrace.relation.keys import decimal_halves, fixed_values, ordered_string_words, ordered_words, validity
+from headrace.relation.columns import take_column
 from headrace.relation.kernels import Words
+from headrace.relation.keys import decimal_halves, fixed_values, ordered_string_words, ordered_words, validity
 from headrace.relation.run import Run, Values, consolidate, take_values
 from headrace.relation.types import SqlType
 from headrace.rings import Compensated, Integer, Payload
@@ -35,10 +36,9 @@ class Evaluated:
 
     def take(self, positions: NDArray[np.integer]) -> Evaluated:
         """Pick rows by position."""
-        index = pa.array(positions)
         return Evaluated(
-            [key.take(index) for key in self.keys],
-            [argument.take(index) for argument in self.arguments],
+            [take_column(key, positions) for key in self.keys],
+            [take_column(argument, positions) for argument in self.arguments],
             self.diff[positions],
             self.origin[positions],
         )
@@ -113,7 +113,7 @@ def _ordered_delta(rows: Evaluated, words: Words, argument: int, kind: SqlType) 
     array, diff = rows.arguments[argument], rows.diff
     if array.null_count:
         keep = np.flatnonzero(validity(array))
-        array, diff, words = array.take(pa.array(keep)), diff[keep], np.ascontiguousarray(words[:, keep])
+        array, diff, words = take_column(array, keep), diff[keep], np.ascontiguousarray(words[:, keep])
     values = ordered_string_words(array) if kind.kind == "string" else ordered_words(array, kind)
     return consolidate(COUNT, np.concatenate([words, values]), (diff,), {})
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.errors import BadRowsError
+from headrace.relation.columns import take_rows, whole
 from headrace.relation.keys import validity
-from headrace.relation.layout import whole
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType
 
@@ -41,7 +41,7 @@ class ChangeBatch:
         """Pick rows by position or mask."""
         if positions.dtype == bool:
             positions = np.flatnonzero(positions)
-        return ChangeBatch(self.rows.take(pa.array(positions)), self.diff[positions])
+        return ChangeBatch(take_rows(self.rows, positions), self.diff[positions])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
+from headrace.relation.columns import whole
 from headrace.relation.kernels import Words
 from headrace.relation.keys import KeyLayout, ordered_words, string_buffers, validity
 from headrace.relation.run import Run, Values
@@ -76,13 +77,6 @@ class TableLayout:
                 if column is not None:
                     columns[name] = column
         return {name: columns[name] for name in self.schema.names}
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """View a column as one contiguous array."""
-    if isinstance(column, pa.ChunkedArray):
-        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column
 
 
 def hash_rows(rows: pa.Table | pa.RecordBatch, columns: list[Column] | tuple[Column, ...], seed: int) -> NDArray[np.uint64]:

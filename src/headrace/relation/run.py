@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
+from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.rings import Group, Payload, concatenate, take
 
@@ -58,8 +59,7 @@ def take_values(values: Values, positions: NDArray[np.integer] | NDArray[np.bool
         return {}
     if positions.dtype == bool:
         positions = np.flatnonzero(positions)
-    index = pa.array(positions)
-    return {name: column.take(index) for name, column in values.items()}
+    return {name: take_column(column, positions) for name, column in values.items()}
 
 
 def consolidate(group: Group, words: Words, payload: Payload, values: Values) -> Run:

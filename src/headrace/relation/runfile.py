@@ -1,7 +1,7 @@
 """Runs as files: immutable, columnar, memory-mapped, and never believed without a checksum.
 
 Layout: a fixed preamble, a header (JSON, fences, checksums) guarded by a CRC, then the buffers, each aligned to 64 bytes.
-*Fences* are every 1024th key; a search reads them first and then one stretch of the file. *Checksums* guard blocks of 16 KB and
+*Fences* are every 512th key; a search reads them first and then one stretch of the file. *Checksums* guard blocks of 4 KB and
 are verified when a block is first read by a process, so damage is found where it is read, at the cost of what is read.
 The same bytes travel through exchanges.
 """
@@ -33,8 +33,8 @@ from headrace.rings import Payload, take
 _MAGIC = b"HEADRUN1"
 _PREAMBLE = struct.Struct("<8sQQQ")  # magic, header bytes, header CRC, file bytes
 _ALIGN = 64
-_FENCE_ROWS = 1024
-_BLOCK_WORDS = 2048
+_FENCE_ROWS = 512
+_BLOCK_WORDS = 512
 _BLOCK_BYTES = 8 * _BLOCK_WORDS
 _SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
 

@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation import runfile
 from headrace.relation.change import ChangeBatch
-from headrace.relation.layout import whole
+from headrace.relation.columns import whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF
 from headrace.runtime.location import Location

@@ -21,7 +21,8 @@ from headrace.plan import native
 from headrace.relation import kernels, runfile
 from headrace.relation.arrangement import alive, runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, null_violations
-from headrace.relation.layout import TableLayout, hash_rows, whole
+from headrace.relation.columns import take_column, take_rows, whole
+from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.run import Run, merge
 from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column
@@ -69,7 +70,7 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
     out = Mapped()
     if task.excluded is not None:
         keep = np.flatnonzero(~np.isin(row_identity(task.layout, rows, diff), task.excluded))
-        rows, diff = rows.take(pa.array(keep)), diff[keep]
+        rows, diff = take_rows(rows, keep), diff[keep]
     if not len(diff):
         return out
     if task.store:
@@ -145,8 +146,7 @@ def evaluate(view: ViewTask, rows: pa.Table, diff: NDArray[np.int64]) -> Evaluat
         mask = native.evaluate(plan.condition, columns, len(diff))
         kept = filtered(mask, everything)
         if len(kept.diff) < len(diff):
-            index = pa.array(kept.origin)
-            columns = {name: columns[name].take(index) for name in needed}
+            columns = {name: take_column(columns[name], kept.origin) for name in needed}
     else:
         kept = everything
     n = len(kept.diff)
