@@ -67,11 +67,18 @@ def open_engine(spark: SparkSession, location: Path) -> hr.Engine:
 def attach(port: int, secret: str) -> SparkSession:
     """Use a JVM and a SparkContext that another process started."""
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret, auto_convert=True))
-    for name in ("org.apache.spark.SparkConf", "org.apache.spark.api.java.*", "org.apache.spark.api.python.*", "org.apache.spark.sql.*"):
+    for name in (
+        "org.apache.spark.SparkConf",
+        "org.apache.spark.api.java.*",
+        "org.apache.spark.api.python.*",
+        "org.apache.spark.sql.*",
+    ):
         java_import(gateway.jvm, name)
     java_import(gateway.jvm, "org.apache.spark.sql.hive.*")
     java_import(gateway.jvm, "scala.Tuple2")
-    java_context = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+    java_context = gateway.jvm.JavaSparkContext.fromSparkContext(
+        gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    )
     conf = SparkConf(_jconf=java_context.getConf())
     return SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=conf))
 

@@ -40,7 +40,11 @@ spark.stop()
 def test_local_cluster(tmp_path: Path) -> None:
     oracle = Path(__file__).parent / "test_oracle.py"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(oracle), str(tmp_path)], capture_output=True, text=True, timeout=280, cwd=tmp_path
+        [sys.executable, "-c", PROGRAM, str(oracle), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.split() == ["same", "3"]  # the driver and two executors

@@ -124,7 +124,10 @@ def _cancelled(rows: list[pa.Table]) -> list[pa.Table]:
         values = {k: v for k, v in row.to_pylist()[0].items() if k != DIFF}
         for i, other in enumerate(kept):
             earlier = other.to_pylist()[0]
-            if earlier[DIFF] == -row.column(DIFF)[0].as_py() and {k: v for k, v in earlier.items() if k != DIFF} == values:
+            if (
+                earlier[DIFF] == -row.column(DIFF)[0].as_py()
+                and {k: v for k, v in earlier.items() if k != DIFF} == values
+            ):
                 del kept[i]
                 break
         else:

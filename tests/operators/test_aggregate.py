@@ -363,7 +363,7 @@ def test_rows_that_cannot_be_summed_are_found(wrong):
     found = not_summable(layout, evaluated(layout, [(BASE, 1), (bad, 1), (missing, 1)]))
     assert found is not None
     assert found[0].tolist() == [False, True, False]
-    assert found[1] == "NaN or infinity in x, which the view sums"
+    assert found[1] == "NaN or infinity (or more than 1e288) in x, which the view sums"
     assert not_summable(layout, evaluated(layout, [((*BASE[:8], wrong), 1)])) is None, "MIN takes any double"
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import BadRowsError
-from headrace.relation.change import BadRows, change_batch, combine_bad_rows, null_violations
+from headrace.relation.change import BadRows, change_batch, combine_bad_rows, set_apart
 from headrace.relation.schema import Column, TableSchema
 from headrace.relation.types import SqlType
 
@@ -231,10 +231,12 @@ def test_nulls_in_columns_that_may_not_be_null_are_bad_rows():
     batch = change_batch(
         schema, pa.table({"id": [None, 1, 2], "n": [None, None, 3], "o": pa.nulls(3), "__diff": [1, -1, 1]})
     )
-    bad = null_violations(schema, batch)
+    good, bad = set_apart(schema, batch)
+    assert bad is not None
+    assert len(good) + len(bad.reasons) == len(batch)
     assert bad.reasons == ["NULL in key column 'id'", "NULL in NOT NULL column 'n'"]
     assert bad.diff.tolist() == [1, -1]
-    assert null_violations(schema, batch.take(np.array([2]))) is None
+    assert set_apart(schema, batch.take(np.array([2])))[1] is None
 
 
 def bad_rows(count: int) -> BadRows:

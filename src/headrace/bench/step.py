@@ -27,7 +27,9 @@ from headrace.engine.engine import Engine
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same
 
-SCHEMA = "id BIGINT NOT NULL, grp INT NOT NULL, quantity INT NOT NULL, amount DOUBLE NOT NULL, price DECIMAL(12,2) NOT NULL"
+SCHEMA = (
+    "id BIGINT NOT NULL, grp INT NOT NULL, quantity INT NOT NULL, amount DOUBLE NOT NULL, price DECIMAL(12,2) NOT NULL"
+)
 SQL = "SELECT grp, COUNT(*) AS n, SUM(quantity) AS quantity, SUM(amount) AS amount, SUM(price) AS revenue FROM t GROUP BY grp"
 
 
@@ -75,7 +77,9 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace) -> dict[s
     if 1_000 in by_size:
         ratios["step of 1,000 / empty job"] = by_size[1_000]["seconds"] / empty
     if 10_000 in by_size:
-        ratios["step of 10,000: this table / a tenth of it"] = by_size[10_000]["seconds"] / small["results"][1]["seconds"]
+        ratios["step of 10,000: this table / a tenth of it"] = (
+            by_size[10_000]["seconds"] / small["results"][1]["seconds"]
+        )
     ratios["peak bytes / group (while stepping)"] = large["peak"] / options.groups
     return {
         "bench": "step",
@@ -108,9 +112,13 @@ def _measure(
             engine.apply({"t": source.inserts(count)})
             loaded += count
         seconds = time.perf_counter() - start
-        results.append({"system": "headrace", "case": "load", "rows": rows, "seconds": seconds, "rows_per_s": rows / seconds})
+        results.append(
+            {"system": "headrace", "case": "load", "rows": rows, "seconds": seconds, "rows_per_s": rows / seconds}
+        )
         peak = 0
         for size in sizes:
+            for _ in range(3):  # as warm as the peers, which run twice before they are timed
+                engine.apply({"t": source.changes(size)})
             with PeakMemory() as memory:
                 steps = [engine.apply({"t": source.changes(size)}) for _ in range(options.repeat)]
             if size <= 10_000:
@@ -221,7 +229,13 @@ def table(result: dict[str, Any]) -> Table:
     """Show the result for people."""
     config = result["config"]
     shown = Table(title=f"step: {config['rows']:,} rows, {config['groups']:,} groups, {config['cores']} cores")
-    for column, side in (("system", "left"), ("case", "left"), ("ms (median)", "right"), ("rows/s", "right"), ("where", "left")):
+    for column, side in (
+        ("system", "left"),
+        ("case", "left"),
+        ("ms (median)", "right"),
+        ("rows/s", "right"),
+        ("where", "left"),
+    ):
         shown.add_column(column, justify=side)  # type: ignore[arg-type]
     for row in result["results"]:
         rate = f"{row['rows_per_s']:,.0f}" if "rows_per_s" in row else ""

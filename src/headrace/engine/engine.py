@@ -149,7 +149,8 @@ class Engine:
             if name in self._tables:
                 if self._tables[name].schema != definition:
                     raise SchemaError(
-                        f"table {name!r} exists with another definition", way_out="drop it first, or choose another name"
+                        f"table {name!r} exists with another definition",
+                        way_out="drop it first, or choose another name",
                     )
                 return self._tables[name]
             self._check_free(name)
@@ -195,9 +196,7 @@ class Engine:
                 self._sql.unregister(name)
             else:
                 raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
-            self._store.commit(
-                self._store.next_record(removed=(name,), dropped=tuple(parts), quarantine={name: []})
-            )
+            self._store.commit(self._store.next_record(removed=(name,), dropped=tuple(parts), quarantine={name: []}))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -306,7 +305,9 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -317,7 +318,9 @@ class Engine:
         return self._tables[name]
 
     def _known(self) -> str:
-        return f"known are: {', '.join([*self._tables, *self._views]) or 'none yet; register one with engine.table(...)'}"
+        return (
+            f"known are: {', '.join([*self._tables, *self._views]) or 'none yet; register one with engine.table(...)'}"
+        )
 
     def _check_free(self, name: str) -> None:
         taken = {other.lower(): other for other in (*self._tables, *self._views)}
@@ -362,9 +365,7 @@ class Engine:
 
     def _table_task(self, name: str) -> TableTask:
         views = [view for view in self._views.values() if view._layout.plan.table == name]
-        return TableTask(
-            self._tables[name]._layout, tuple(self._view_task(view, i) for i, view in enumerate(views))
-        )
+        return TableTask(self._tables[name]._layout, tuple(self._view_task(view, i) for i, view in enumerate(views)))
 
     def _view_task(self, view: View, number: int) -> ViewTask:
         prefix = None if why_catalyst(view._layout.plan) is None else f"__v{number}_"
@@ -373,12 +374,13 @@ class Engine:
     def _program(self, tasks: tuple[TableTask, ...]) -> Program:
         snapshot = self._store.snapshot
         needed = {table_arrangement(task.name) for task in tasks} | {
-            view_arrangement(view.name, part) for task in tasks for view in task.views for part in view.layout.arrangements
+            view_arrangement(view.name, part)
+            for task in tasks
+            for view in task.views
+            for part in view.layout.arrangements
         }
         state = {name: buckets for name, buckets in snapshot.arrangements.items() if name in needed}
-        return Program(
-            snapshot.version + 1, str(self.location), self.buckets, tasks, state, fsync=self._store.fsync
-        )
+        return Program(snapshot.version + 1, str(self.location), self.buckets, tasks, state, fsync=self._store.fsync)
 
     def _backfill(self, view: View) -> Outcome | None:
         table = self._tables[view._layout.plan.table]

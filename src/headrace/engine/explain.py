@@ -75,7 +75,9 @@ class Explanation:
             f"  state      {self.state_bytes:,} bytes in {self.buckets} buckets",
         ]
         for a in self.arrangements:
-            lines.append(f"    {a.name}: {a.keys} -> {a.payload}; {a.entries:,} entries in {a.runs} runs, {a.bytes:,} bytes")
+            lines.append(
+                f"    {a.name}: {a.keys} -> {a.payload}; {a.entries:,} entries in {a.runs} runs, {a.bytes:,} bytes"
+            )
         lines.append(f"  a step     {self.estimated}")
         if self.last_step:
             lines.append(f"  last step  {self.last_step['text']}")
@@ -104,7 +106,9 @@ def explain(engine: Engine, view: View) -> Explanation:
     return Explanation(
         view=view.name,
         sql=view.sql,
-        strategy="incremental aggregate over one table" if plan.shape is not Shape.ROWS else "incremental filter and projection",
+        strategy="incremental aggregate over one table"
+        if plan.shape is not Shape.ROWS
+        else "incremental filter and projection",
         why=_WHY[plan.shape],
         table=plan.table,
         condition=None if plan.condition is None else str(plan.condition),
@@ -112,7 +116,9 @@ def explain(engine: Engine, view: View) -> Explanation:
         aggregates=[aggregate.sql for aggregate in plan.aggregates],
         having=None if plan.having is None else _readable_having(layout),
         evaluated_by="the kernels on columns" if reason is None else "Catalyst",
-        evaluated_why="every expression is one whose result is known to equal Spark's" if reason is None else f"it has {reason}",
+        evaluated_why="every expression is one whose result is known to equal Spark's"
+        if reason is None
+        else f"it has {reason}",
         buckets=engine.buckets,
         exchange="none for batches that the driver has and native expressions; else one, of groups summed before it",
         arrangements=arrangements,

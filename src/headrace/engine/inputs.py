@@ -61,7 +61,9 @@ def _fits(given: str, wanted: SqlType) -> bool:
         return True
     if wanted.is_decimal:
         return kind.is_integer or (
-            kind.is_decimal and kind.scale <= wanted.scale and kind.precision - kind.scale <= wanted.precision - wanted.scale
+            kind.is_decimal
+            and kind.scale <= wanted.scale
+            and kind.precision - kind.scale <= wanted.precision - wanted.scale
         )
     if wanted.is_integer:
         return kind.is_integer

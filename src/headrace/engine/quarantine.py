@@ -33,7 +33,12 @@ def write(store: Store, step: int, bad: dict[str, BadRows]) -> dict[str, list[st
 def read(store: Store, schema: TableSchema) -> pa.Table:
     """Read the bad rows of a table."""
     wanted = arrow_schema(
-        [*schema.columns, Column(DIFF, SqlType("bigint")), Column(REASON, SqlType("string")), Column(STEP, SqlType("bigint"))]
+        [
+            *schema.columns,
+            Column(DIFF, SqlType("bigint")),
+            Column(REASON, SqlType("string")),
+            Column(STEP, SqlType("bigint")),
+        ]
     )
     parts = [wanted.empty_table()]
     for name in store.snapshot.quarantine.get(schema.name, []):
@@ -41,5 +46,7 @@ def read(store: Store, schema: TableSchema) -> pa.Table:
         try:
             parts.append(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().cast(wanted))
         except (OSError, pa.ArrowInvalid) as error:
-            raise CorruptFileError(f"quarantine file {path} is damaged: {error}", way_out="restore it from a backup") from error
+            raise CorruptFileError(
+                f"quarantine file {path} is damaged: {error}", way_out="restore it from a backup"
+            ) from error
     return pa.concat_tables(parts)

@@ -55,9 +55,7 @@ class Stepper:
         self.executor = executor
         self.driver_rows = driver_rows
 
-    def run(
-        self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str
-    ) -> Outcome:
+    def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
         if on_bad_rows == "quarantine":
             judged = self._attempt(replace(program, judge_only=True), inputs, views)
@@ -97,7 +95,11 @@ class Stepper:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file of the step; {tasks} tasks take their buckets' share of it, no exchange"
             return Outcome(_explained(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {})
-        reason = "a Spark DataFrame stays in Spark" if with_frames else f"Catalyst evaluates expressions of {', '.join(catalyst)}"
+        reason = (
+            "a Spark DataFrame stays in Spark"
+            if with_frames
+            else f"Catalyst evaluates expressions of {', '.join(catalyst)}"
+        )
         written: list[str] = []
         try:
             frames = {
@@ -184,4 +186,3 @@ def _explained(run: Callable[[], T]) -> T:
             f"the step failed in Spark and was not committed: {message}",
             way_out="correct the rows, or the view whose expression they break, and apply the changes again",
         ) from error
-

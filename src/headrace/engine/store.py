@@ -46,7 +46,8 @@ class Store:
                 self.settings = self.location.settings()
             elif self.read_only:
                 raise StorageError(
-                    f"{self.location.root} is not a Headrace location", way_out="give the folder that an engine was opened with"
+                    f"{self.location.root} is not a Headrace location",
+                    way_out="give the folder that an engine was opened with",
                 )
             else:
                 self.settings = self.location.create(buckets, sql)

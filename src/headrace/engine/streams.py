@@ -44,7 +44,8 @@ class Streams:
         check_name(name, "stream")
         if not frame.isStreaming:
             raise SchemaError(
-                f"stream {name!r}: the DataFrame is not streaming", way_out="use spark.readStream, or engine.apply for a batch"
+                f"stream {name!r}: the DataFrame is not streaming",
+                way_out="use spark.readStream, or engine.apply for a batch",
             )
         if name in self._sources:
             raise SchemaError(f"stream {name!r} exists", way_out="give each source of a table its own name")
@@ -96,7 +97,9 @@ class Streams:
         # The step's own error says more than the text Spark wraps it in.
         if name in self._errors:
             raise self._errors.pop(name)
-        raise StepFailedError(f"stream {name!r} failed: {text}", way_out="fix its source and start it again; it resumes where it was")
+        raise StepFailedError(
+            f"stream {name!r} failed: {text}", way_out="fix its source and start it again; it resumes where it was"
+        )
 
     def _check_any(self) -> None:
         if not self._sources:

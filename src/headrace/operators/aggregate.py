@@ -20,7 +20,7 @@ from headrace.operators.layout import COUNT, GROUPS, ViewLayout, ordered
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import AnyRun, alive, lookup, scan
 from headrace.relation.run import Run, Values, merge, refit, take_values
-from headrace.rings import take
+from headrace.rings import Payload, take
 
 State = Mapping[str, Sequence[AnyRun]]
 
@@ -34,9 +34,7 @@ class ViewChange:
     updated: int = 0
 
     def __add__(self, other: ViewChange) -> ViewChange:
-        return ViewChange(
-            self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated
-        )
+        return ViewChange(self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated)
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.deleted or self.updated)
@@ -55,10 +53,11 @@ class Maintained:
 def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> Maintained:
     """Add changes to one bucket of a view."""
     touched = merge(layout.ring, list(incoming[GROUPS]), keep_zeros=True)
-    runs = {GROUPS: touched.take(~layout.ring.is_zero(touched.payload))}
     before = lookup(layout.ring, state[GROUPS], touched.words)
     after = layout.ring.add(before, touched.payload)
     was, now = alive(before), alive(after)
+    touched, after = _without_residue(layout, touched, before, after, was & ~now)
+    runs = {GROUPS: touched.take(~layout.ring.is_zero(touched.payload))}
     old: Values = {}
     new: Values = {}
     changed = was != now
@@ -94,11 +93,26 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     return Maintained(runs, changes, summary, live)
 
 
+def _without_residue(
+    layout: ViewLayout, touched: Run, before: Payload, after: Payload, gone: NDArray[np.bool_]
+) -> tuple[Run, Payload]:
+    """Take groups that vanish away exactly: what rounding left of their double sums must not greet them when they return."""
+    if layout.ring.exact or not gone.any():
+        return touched, after
+    change = layout.ring.negate(before)
+    payload = tuple(np.where(gone, whole, delta) for whole, delta in zip(change, touched.payload, strict=True))
+    nothing = layout.ring.zeros(touched.rows)
+    cleared = tuple(np.where(gone, zero, value) for zero, value in zip(nothing, after, strict=True))
+    return Run(touched.words, payload, touched.values), cleared
+
+
 def read(layout: ViewLayout, state: State) -> pa.Table:
     """Read one bucket of a view as the columns k0.. and a0.. of its groups."""
     run = scan(layout.ring, state[GROUPS])
     if run is None:
-        run = Run(layout.keys.encode_empty(0), layout.ring.zeros(0), {f"k{i}": _no_strings() for i in layout.keys.stored})
+        run = Run(
+            layout.keys.encode_empty(0), layout.ring.zeros(0), {f"k{i}": _no_strings() for i in layout.keys.stored}
+        )
     run = run.take(alive(run.payload))
     extremes = {}
     for argument in layout.extremes:
@@ -141,7 +155,9 @@ def _extreme_functions(layout: ViewLayout, argument: int) -> list[str]:
     return [function for function in ("min", "max") if function in found]
 
 
-def _same_sums(layout: ViewLayout, before: tuple[NDArray[np.generic], ...], after: tuple[NDArray[np.generic], ...]) -> NDArray[np.bool_]:
+def _same_sums(
+    layout: ViewLayout, before: tuple[NDArray[np.generic], ...], after: tuple[NDArray[np.generic], ...]
+) -> NDArray[np.bool_]:
     """Tell which groups have the same values in every component that the view shows."""
     shown = {(a.function, a.argument) for a in layout.plan.aggregates}
     rows_shown = layout.plan.shape is Shape.ROWS or any(

@@ -24,6 +24,8 @@ from headrace.rings import Compensated, Integer, Payload
 
 Deltas = dict[str, Run]
 
+_LARGEST_SUMMED = 1e288
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -45,15 +47,18 @@ class Evaluated:
 
 
 def not_summable(layout: ViewLayout, rows: Evaluated) -> tuple[NDArray[np.bool_], str] | None:
-    """Find rows whose argument the view's ring cannot take: NaN and infinities in a sum of doubles."""
+    """Find rows whose argument the view's ring cannot take: doubles that have no inverse, or whose sum may not have one."""
     for part in layout.components:
         if part.role == "sum" and isinstance(part.ring, Compensated):
             assert part.argument is not None
             argument = layout.plan.arguments[part.argument]
             values = fixed_values(rows.arguments[part.argument], argument.type)
-            wrong = ~np.isfinite(values) & validity(rows.arguments[part.argument])
+            # Also false for NaN. Beyond the limit a sum could reach infinity, from which nothing can be taken away.
+            wrong = ~(np.abs(values) <= _LARGEST_SUMMED)
             if wrong.any():
-                return wrong, f"NaN or infinity in {argument}, which the view sums"
+                wrong &= validity(rows.arguments[part.argument])
+                if wrong.any():
+                    return wrong, f"NaN or infinity (or more than 1e288) in {argument}, which the view sums"
     return None
 
 
@@ -73,9 +78,7 @@ def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
     rank = np.empty(groups, np.int64)
     rank[order] = np.arange(groups)
     group_of = rank[group_of]
-    payloads = [
-        part.ring.sum_by(_lift(part, rows, layout), group_of, groups) for part in layout.components
-    ]
+    payloads = [part.ring.sum_by(_lift(part, rows, layout), group_of, groups) for part in layout.components]
     stored: Values = {f"k{i}": rows.keys[i] for i in layout.keys.stored}
     run = Run(np.ascontiguousarray(heads[:, order]), layout.ring.join(payloads), take_values(stored, first[order]))
     out = {GROUPS: run}
@@ -128,9 +131,7 @@ def split(run: Run, buckets: int) -> dict[int, Run]:
     kernels.buckets_of(run.words[0], buckets, codes)
     order, starts = np.empty(run.rows, np.int64), np.empty(buckets + 1, np.int64)
     kernels.split_by(codes, buckets, order, starts)
-    return {
-        b: run.take(order[starts[b] : starts[b + 1]]) for b in range(buckets) if starts[b] < starts[b + 1]
-    }
+    return {b: run.take(order[starts[b] : starts[b + 1]]) for b in range(buckets) if starts[b] < starts[b + 1]}
 
 
 def filtered(mask: pa.Array | None, rows: Evaluated) -> Evaluated:

@@ -69,7 +69,7 @@ def _extreme_words(
 
 
 def _values(run: AnyRun, positions: NDArray[np.int64], depth: int, width: int, smallest: bool) -> Words:
-    if hasattr(run, "take") and len(positions):
+    if len(positions):
         taken = run.take(positions)
         words = concatenate_words([taken.words, np.zeros((width, 0), np.uint64)])[depth:]
     else:

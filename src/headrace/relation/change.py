@@ -25,6 +25,7 @@ from headrace.relation.types import SqlType
 
 REASON = "__reason"
 _SHOWN = 5
+_MOST_COPIES = 2**31  # so that sums of multiplicities stay far from 64 bits
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,10 @@ def change_batch(schema: TableSchema, changes: object) -> ChangeBatch:
     return batch.take(diff != 0) if (diff == 0).any() else batch
 
 
-def null_violations(schema: TableSchema, batch: ChangeBatch) -> BadRows | None:
-    """Find rows with NULL in a column that may not be NULL."""
-    bad = np.zeros(len(batch), bool)
-    reasons: dict[int, str] = {}
+def set_apart(schema: TableSchema, batch: ChangeBatch) -> tuple[ChangeBatch, BadRows | None]:
+    """Set apart rows that are bad by themselves: NULL where none may be, multiplicities that no table could have."""
+    bad = np.abs(batch.diff) > _MOST_COPIES
+    reasons = {int(i): f"multiplicity {batch.diff[i]} is beyond {_MOST_COPIES:,}" for i in np.flatnonzero(bad)}
     for column in schema.columns:
         array = whole(batch.rows.column(column.name))
         if not column.nullable and array.null_count:
@@ -130,9 +131,10 @@ def null_violations(schema: TableSchema, batch: ChangeBatch) -> BadRows | None:
                 reasons[int(i)] = f"NULL in {what} {column.name!r}"
             bad |= missing
     if not bad.any():
-        return None
+        return batch, None
     chosen = batch.take(bad)
-    return BadRows(schema.name, chosen.rows, chosen.diff, [reasons[int(i)] for i in np.flatnonzero(bad)])
+    found = BadRows(schema.name, chosen.rows, chosen.diff, [reasons[int(i)] for i in np.flatnonzero(bad)])
+    return batch.take(~bad), found
 
 
 def check_columns(schema: TableSchema, names: Sequence[str]) -> None:
@@ -241,6 +243,3 @@ def _shown(value: pa.Scalar) -> Any:
         return value.as_py()
     except (OverflowError, ValueError):  # a timestamp beyond the year 9999
         return str(value.cast(pa.int64()))
-
-
-

@@ -130,7 +130,9 @@ def decimal_halves(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.int
     return raw[0::2], raw[1::2].view(np.int64)
 
 
-def decimals_of_halves(low: NDArray[np.uint64], high: NDArray[np.int64], kind: SqlType, valid: pa.Buffer | None) -> pa.Array:
+def decimals_of_halves(
+    low: NDArray[np.uint64], high: NDArray[np.int64], kind: SqlType, valid: pa.Buffer | None
+) -> pa.Array:
     """Make a decimal128 array from its halves."""
     raw = np.empty(2 * len(low), np.uint64)
     raw[0::2], raw[1::2] = low, np.ascontiguousarray(high).view(np.uint64)
@@ -208,4 +210,3 @@ def strings_of_words(words: Words, missing: NDArray[np.bool_] | None) -> pa.Arra
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     buffers = [bitmap(missing), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(chunks[keep]))]
     return pa.Array.from_buffers(pa.large_string(), n, buffers)
-

@@ -79,7 +79,9 @@ class TableLayout:
         return {name: columns[name] for name in self.schema.names}
 
 
-def hash_rows(rows: pa.Table | pa.RecordBatch, columns: list[Column] | tuple[Column, ...], seed: int) -> NDArray[np.uint64]:
+def hash_rows(
+    rows: pa.Table | pa.RecordBatch, columns: list[Column] | tuple[Column, ...], seed: int
+) -> NDArray[np.uint64]:
     """Hash some columns of each row into one word; NULL differs from every value."""
     n = rows.num_rows
     out = np.full(n, seed, np.uint64)

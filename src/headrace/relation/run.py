@@ -49,7 +49,9 @@ class Run:
     def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Run:
         """Pick entries; the positions must be ascending, so that the result is a run."""
         return Run(
-            np.ascontiguousarray(self.words[:, positions]), take(self.payload, positions), take_values(self.values, positions)
+            np.ascontiguousarray(self.words[:, positions]),
+            take(self.payload, positions),
+            take_values(self.values, positions),
         )
 
 
@@ -123,4 +125,3 @@ def refit(words: Words, width: int) -> tuple[Words, Positions]:
         return _widen(words, width), np.arange(words.shape[1])
     fits = np.flatnonzero(~words[width - 1 : -1].any(axis=0))
     return np.ascontiguousarray(np.concatenate([words[: width - 1], words[-1:]])[:, fits]), fits
-

@@ -36,7 +36,7 @@ _ALIGN = 64
 _FENCE_ROWS = 512
 _BLOCK_WORDS = 512
 _BLOCK_BYTES = 8 * _BLOCK_WORDS
-_SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
+SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
 
 
 def encode(run: Run) -> bytearray:
@@ -82,8 +82,14 @@ def encode(run: Run) -> bytearray:
 
 
 def write(run: Run, path: Path, *, fsync: bool = False) -> int:
-    """Write a run to a new file; returns its size. A file that cannot be written whole is removed."""
+    """Write a run to a new file; returns its size."""
     data = encode(run)
+    write_encoded(data, path, fsync=fsync)
+    return len(data)
+
+
+def write_encoded(data: bytearray, path: Path, *, fsync: bool = False) -> None:
+    """Write an encoded run to a new file. A file that cannot be written whole is removed."""
     try:
         with open(path, "xb", buffering=0) as file:
             view = memoryview(data)
@@ -99,7 +105,6 @@ def write(run: Run, path: Path, *, fsync: bool = False) -> int:
             f"run file {path} could not be written: {error.strerror}",
             way_out="free space (or fix permissions) at the location and apply the same changes again: nothing was committed",
         ) from error
-    return len(data)
 
 
 def read(path: Path) -> StoredRun:
@@ -107,7 +112,7 @@ def read(path: Path) -> StoredRun:
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size <= _SMALL:
+            if size <= SMALL:
                 data = np.fromfile(file, np.uint8)
             else:
                 data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
@@ -181,44 +186,51 @@ class StoredRun:
         return out
 
     def find(self, probes: Words) -> tuple[Positions, Positions]:
-        """Find the stretch [first, last) of keys that begin with each probe: fences first, then one stretch of file."""
+        """Find the stretch [first, last) of keys that begin with each probe: fences first, then one block of rows."""
         m = probes.shape[1]
-        if not m or not self.rows or self._out_of_range(probes):
-            return np.zeros(m, np.int64), np.zeros(m, np.int64)
-        none, all_fences = np.zeros(m, np.int64), np.full(m, self.fences.shape[1])
-        below, above = np.empty(m, np.int64), np.empty(m, np.int64)
-        kernels.lower_bounds(self.fences, probes, none, all_fences, below)
-        kernels.upper_bounds(self.fences, probes, below, all_fences, above)
-        out = []
-        for search, fence in ((kernels.lower_bounds, below), (kernels.upper_bounds, above)):
-            lows = np.maximum(fence - 1, 0) * _FENCE_ROWS
-            highs = np.minimum(fence * _FENCE_ROWS, self.rows)
-            self._check_words(lows)
-            found = np.empty(m, np.int64)
-            search(self.words, probes, lows, highs, found)
-            out.append(found)
-        return out[0], out[1]
+        first, last = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        if not m or not self.rows:
+            return first, last
+        if kernels.is_ascending(probes[0]):
+            # Keys that only grow are beyond most runs: look for those between its first and last key only.
+            low = np.searchsorted(probes[0], self.fences[0, 0], "left")
+            high = np.searchsorted(probes[0], np.uint64(self.meta["last"][0]), "right")
+            if high - low < m:
+                if low < high:
+                    first[low:high], last[low:high] = self._find(np.ascontiguousarray(probes[:, low:high]))
+                return first, last
+        return self._find(probes)
+
+    def _find(self, probes: Words) -> tuple[Positions, Positions]:
+        m = probes.shape[1]
+        first, last = np.zeros(m, np.int64), np.zeros(m, np.int64)
+        ready, wanted = self._ready["words"], np.zeros(self.fences.shape[1], bool)
+        arguments = (self.words, self.fences, _FENCE_ROWS, probes, ready, wanted, first, last)
+        if kernels.find_stretches(*arguments):
+            self._ensure("words", np.flatnonzero(wanted))
+            kernels.find_stretches(*arguments)
+        return first, last
 
     def check(self, positions: Positions | None = None) -> None:
-        """Verify the blocks behind these positions (all of the file by default) that this process has not read yet."""
-        if self.verified.all():
-            return
-        if positions is None or len(positions) * 16 > self.rows:
+        """Verify the payloads at these positions, or the whole file, as far as this process has not done so yet."""
+        if positions is not None:
+            self._ensure("payload", positions // _FENCE_ROWS)
+        elif not self.verified.all():
             self._verify(np.flatnonzero(~self.verified))
-            return
-        spans = self.meta["spans"]
-        for i, dtype in enumerate(self.meta["payload"]):
-            self._check_items(spans[1 + i][0], np.dtype(dtype).itemsize, positions)
-        for column, first in zip(self.meta["values"], self._value_buffers, strict=True):
-            self._check_value(column, first, positions)
+            for ready in self._ready.values():
+                ready[:] = True
 
     def take(self, positions: Positions) -> Run:
         """Copy entries out, verified; the positions must be ascending."""
-        self.check(positions)
-        for w in range(self.meta["words"]):
-            self._check_items(self.meta["spans"][0][0] + 8 * w * self.rows, 8, positions)
+        for part in self._ready:
+            self._ensure(part, positions // _FENCE_ROWS)
         words = np.ascontiguousarray(self.words[:, positions])
         return Run(words, take(self.payload, positions), take_values(self.values, positions))
+
+    @cached_property
+    def _ready(self) -> dict[str, NDArray[np.bool_]]:
+        """Which blocks of rows (one a fence) may be read: their words, payloads and values have been verified."""
+        return {part: np.zeros(self.fences.shape[1], bool) for part in ("words", "payload", "values")}
 
     @cached_property
     def _value_buffers(self) -> list[int]:
@@ -232,44 +244,52 @@ class StoredRun:
         start, size = self.meta["spans"][index]
         return self.data[start : start + size]
 
-    def _out_of_range(self, probes: Words) -> bool:
-        """Whether all probes lie before the first or behind the last key: the usual case for keys that only grow."""
-        return bool(probes[0].min() > self.meta["last"][0] or probes[0].max() < self.fences[0, 0])
-
-    def _check_words(self, lows: Positions) -> None:
-        if self.verified.all():
+    def _ensure(self, part: str, blocks: Positions) -> None:
+        """Verify one part of some blocks of rows, unless that has been done."""
+        ready = self._ready[part]
+        if ready[blocks].all():
             return
-        wanted = np.zeros(self.fences.shape[1], bool)
-        wanted[lows // _FENCE_ROWS] = True
-        lows = np.flatnonzero(wanted) * _FENCE_ROWS
-        for w in range(self.meta["words"]):
-            start = 8 * (w * self.rows + lows)
-            stop = 8 * (w * self.rows + np.minimum(lows + _FENCE_ROWS, self.rows))
-            self._check_bytes(start, np.maximum(stop, start + 1))
+        wanted = np.zeros(len(ready), bool)
+        wanted[blocks] = True
+        todo = np.flatnonzero(wanted & ~ready)
+        lows = todo * _FENCE_ROWS
+        for start, stop in self._byte_ranges(part, lows, np.minimum(lows + _FENCE_ROWS, self.rows)):
+            self._check_bytes(start, stop)
+        ready[todo] = True
 
-    def _check_items(self, offset: int, size: int, positions: Positions) -> None:
-        start = offset + size * positions
-        self._check_bytes(start, start + size)
+    def _byte_ranges(self, part: str, lows: Positions, highs: Positions) -> Iterator[tuple[Positions, Positions]]:
+        """Where rows from lows to highs lie in the buffers of a part; each range is verified before the next is asked for."""
+        spans = self.meta["spans"]
+        if part == "words":
+            for w in range(self.meta["words"]):
+                yield 8 * (w * self.rows + lows), 8 * (w * self.rows + highs)
+        elif part == "payload":
+            for i, dtype in enumerate(self.meta["payload"]):
+                start, size = spans[1 + i][0], np.dtype(dtype).itemsize
+                yield start + size * lows, start + size * highs
+        else:
+            for column, first in zip(self.meta["values"], self._value_buffers, strict=True):
+                yield from self._value_ranges(column, first, lows, highs)
 
-    def _check_value(self, column: dict[str, Any], first: int, positions: Positions) -> None:
-        spans, at = self.meta["spans"], first
+    def _value_ranges(
+        self, column: dict[str, Any], at: int, lows: Positions, highs: Positions
+    ) -> Iterator[tuple[Positions, Positions]]:
+        spans = self.meta["spans"]
         has_validity, *rest = column["parts"]
         if has_validity:
-            start = spans[at][0] + positions // 8
-            self._check_bytes(start, start + 1)
+            yield spans[at][0] + lows // 8, spans[at][0] + (highs + 7) // 8
             at += 1
+        start = spans[at][0]
         if len(rest) == 2:  # strings: offsets, then the bytes between them
-            self._check_items(spans[at][0], 8, positions)
-            self._check_items(spans[at][0], 8, positions + 1)
+            yield start + 8 * lows, start + 8 * (highs + 1)
             if rest[1]:
-                offsets = self._buffer(at).view(np.int64)
-                start, stop = spans[at + 1][0] + offsets[positions], spans[at + 1][0] + offsets[positions + 1]
-                self._check_bytes(start, np.maximum(stop, start))
+                offsets, start = self._buffer(at).view(np.int64), spans[at + 1][0]
+                yield start + offsets[lows], start + offsets[highs]
         elif column["type"] == "boolean":
-            start = spans[at][0] + positions // 8
-            self._check_bytes(start, start + 1)
+            yield start + lows // 8, start + (highs + 7) // 8
         else:
-            self._check_items(spans[at][0], spans[at][1] // max(self.rows, 1), positions)
+            size = spans[at][1] // max(self.rows, 1)
+            yield start + size * lows, start + size * highs
 
     def _check_bytes(self, start: Positions, stop: Positions) -> None:
         first, last = start // _BLOCK_BYTES, np.maximum(stop - 1, start) // _BLOCK_BYTES
@@ -291,7 +311,9 @@ class StoredRun:
         kernels.checksums(self.data.view(np.uint64), _BLOCK_WORDS, blocks, found)
         wrong = blocks[found != self.sums[blocks]]
         if len(wrong):
-            raise _corrupt(self.name, f"{len(wrong)} of its blocks do not match their checksums (the first is block {wrong[0]})")
+            raise _corrupt(
+                self.name, f"{len(wrong)} of its blocks do not match their checksums (the first is block {wrong[0]})"
+            )
         self.verified[blocks] = True
 
 

@@ -12,7 +12,7 @@ from headrace.errors import SchemaError
 from headrace.relation.types import SqlType
 
 DIFF = "__diff"
-_MAX_KEY = 64  # NULL bits of a key live in one word
+_MAX_KEY = 64
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class TableSchema:
             if folded.count(column.lower()) > 1:
                 raise SchemaError(
                     f"table {name!r} has column {column!r} twice", way_out="rename one (SQL names ignore case)"
+                )
+            if not column or "`" in column or not column.isprintable():
+                raise SchemaError(
+                    f"table {name!r}: column name {column!r} is empty or has characters that cannot be quoted",
+                    way_out="rename the column",
                 )
             if column.lower().startswith("__"):
                 raise SchemaError(

@@ -27,7 +27,14 @@ _PLAIN = {
     "timestamp_ntz": pa.timestamp("us"),
     "boolean": pa.bool_(),
 }
-_SYNONYMS = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float", "bool": "boolean"}
+_SYNONYMS = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "bool": "boolean",
+}
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 
 
@@ -102,4 +109,6 @@ def sql_type(kind: pa.DataType) -> SqlType:
     for name, arrow in _PLAIN.items():
         if arrow == kind:
             return SqlType(name)
-    raise SchemaError(f"Arrow type {kind} is not supported", way_out=f"use one of {', '.join(map(str, _PLAIN.values()))}")
+    raise SchemaError(
+        f"Arrow type {kind} is not supported", way_out=f"use one of {', '.join(map(str, _PLAIN.values()))}"
+    )

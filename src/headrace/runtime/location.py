@@ -1,11 +1,11 @@
 """The engine's location: one folder that holds everything, and the lock that gives it one writer.
 
-    headrace.json   settings that are fixed when the location is made (buckets, hash seed, SQL settings)
-    log/            the commit log (see `log`)
-    runs/           immutable run files
-    batches/        change batches on their way to tasks; empty between steps
-    quarantine/     bad rows that were set aside
-    checkpoints/    Structured Streaming's own offsets
+headrace.json   settings that are fixed when the location is made (buckets, hash seed, SQL settings)
+log/            the commit log (see `log`)
+runs/           immutable run files
+batches/        change batches on their way to tasks; empty between steps
+quarantine/     bad rows that were set aside
+checkpoints/    Structured Streaming's own offsets
 """
 
 from __future__ import annotations

@@ -107,9 +107,7 @@ class Snapshot:
 
     def after(self, record: Record) -> Snapshot:
         """The snapshot that a record leads to; shares with this one what did not change."""
-        arrangements = {
-            name: buckets for name, buckets in self.arrangements.items() if name not in record.dropped
-        }
+        arrangements = {name: buckets for name, buckets in self.arrangements.items() if name not in record.dropped}
         for name, buckets in record.buckets.items():
             arrangements[name] = arrangements.get(name, {}) | buckets
         tables, views = self.tables | record.tables, self.views | record.views

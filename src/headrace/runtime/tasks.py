@@ -20,7 +20,7 @@ from headrace.operators.delta import Evaluated, deltas, filtered, group_words, n
 from headrace.plan import native
 from headrace.relation import kernels, runfile
 from headrace.relation.arrangement import alive, runs_to_merge
-from headrace.relation.change import BadRows, ChangeBatch, null_violations
+from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
 from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.run import Run, merge
@@ -65,7 +65,9 @@ class Mapped:
                 others[bucket].runs[key] += runs
 
 
-def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], own: Collection[int] | None) -> Mapped:
+def map_rows(
+    program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], own: Collection[int] | None
+) -> Mapped:
     """Turn changed rows into pieces by bucket; `own` limits them to some buckets (each task then reads all rows)."""
     out = Mapped()
     if task.excluded is not None:
@@ -178,10 +180,9 @@ def _reduce_table(
     if len(batches) > 1:
         rows = pa.concat_tables([batch.rows for batch in batches]).combine_chunks()
         batch = ChangeBatch(rows, np.concatenate([batch.diff for batch in batches]))
-    missing = null_violations(task.layout.schema, batch)
-    if missing is not None:
-        result.bad.append(missing)
-        batch = batch.take(~_null_rows(task, batch))
+    batch, bad = set_apart(task.layout.schema, batch)
+    if bad is not None:
+        result.bad.append(bad)
     before = program.bucket_state(name, bucket)
     runs = open_runs(program.root, before)
     change = apply_changes(task.layout, runs, batch, task.layout.words(batch.rows))
@@ -193,14 +194,6 @@ def _reduce_table(
     # A key has one row, so rows alive are entries alive; in a bag entries may stand for many rows, at most this many.
     _store(program, name, bucket, COUNT, change.run, live, before, runs, result)
     result.seen[task.name] = len(batch)
-
-
-def _null_rows(task: TableTask, batch: ChangeBatch) -> NDArray[np.bool_]:
-    bad = np.zeros(len(batch), bool)
-    for column in task.layout.schema.columns:
-        if not column.nullable:
-            bad |= np.asarray(batch.rows.column(column.name).is_null().to_numpy(), dtype=bool)
-    return bad
 
 
 def _reduce_view(
@@ -249,8 +242,11 @@ def _store(
 def _write(program: Program, run: Run) -> RunRef:
     location = Location(program.root)
     name = location.new_name(program.version, ".run")
-    size = runfile.write(run, location.runs / name, fsync=program.fsync)
-    return RunRef(name, run.rows, size)
+    data, path = runfile.encode(run), location.runs / name
+    runfile.write_encoded(data, path, fsync=program.fsync)
+    if len(data) <= runfile.SMALL:  # the next step will want it, and small steps are mostly made of opening files
+        _OPEN[str(path)] = runfile.decode(np.frombuffer(data, np.uint8), str(path))
+    return RunRef(name, run.rows, len(data))
 
 
 _OPEN: OrderedDict[str, StoredRun] = OrderedDict()
@@ -280,5 +276,3 @@ def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -
     """Hash whole rows with their sign, to find the same rows again when a step is run a second time without bad ones."""
     signed = rows.select(layout.schema.names).append_column(DIFF, pa.array(np.sign(diff)))
     return hash_rows(signed, (*layout.schema.columns, Column(DIFF, SqlType("bigint"))), layout.seed + 3)
-
-

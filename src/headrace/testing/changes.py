@@ -59,7 +59,10 @@ class TableModel:
     def _table(self, rows: list[tuple[Any, ...]], diff: list[int] | None) -> pa.Table:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.schema.columns)
         table = pa.table(
-            [pa.array(list(values), column.type.arrow) for values, column in zip(columns, self.schema.columns, strict=True)],
+            [
+                pa.array(list(values), column.type.arrow)
+                for values, column in zip(columns, self.schema.columns, strict=True)
+            ],
             names=self.schema.names,
         )
         return table if diff is None else table.append_column(DIFF, pa.array(diff, pa.int64()))
@@ -69,7 +72,9 @@ class TableModel:
         taken = {self._key(row) for row in self.rows} if keys and like is None else set()
         for _ in range(50):
             row = tuple(
-                like[i] if like is not None and column.name in keys else self._value(column.type, column.nullable, column.name in keys)
+                like[i]
+                if like is not None and column.name in keys
+                else self._value(column.type, column.nullable, column.name in keys)
                 for i, column in enumerate(self.schema.columns)
             )
             if not keys or like is not None or self._key(row) not in taken:
@@ -77,7 +82,9 @@ class TableModel:
         return None
 
     def _key(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(value for value, column in zip(row, self.schema.columns, strict=True) if column.name in self.schema.key)
+        return tuple(
+            value for value, column in zip(row, self.schema.columns, strict=True) if column.name in self.schema.key
+        )
 
     def _value(self, kind: SqlType, nullable: bool, wide: bool) -> Any:
         if nullable and self.rng.random() < 0.15:

@@ -31,7 +31,9 @@ def random_query(rng: random.Random, schema: TableSchema) -> str:
     keys = [] if kind == "total" else [_scalar(rng, rng.choice(schema.columns)) for _ in range(rng.randint(1, 2))]
     select = ", ".join([f"{item} AS o{i}" for i, item in enumerate([*keys, *aggregates])])
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    having = f" HAVING {rng.choice(['COUNT(*) > 1', 'COUNT(*) % 2 = 1', 'MIN(' + schema.columns[0].name + ') IS NOT NULL'])}"
+    having = (
+        f" HAVING {rng.choice(['COUNT(*) > 1', 'COUNT(*) % 2 = 1', 'MIN(' + schema.columns[0].name + ') IS NOT NULL'])}"
+    )
     return f"SELECT {select} FROM {schema.name}{where}{group}{having if rng.random() < 0.3 else ''}"
 
 
@@ -60,15 +62,21 @@ def _scalar(rng: random.Random, column: Column) -> str:
         return plain
     kind = column.type
     if kind.kind == "string":
-        return rng.choice([f"upper({plain})", f"length({plain})", f"substring({plain}, 1, 1)", f"coalesce({plain}, 'none')"])
+        return rng.choice(
+            [f"upper({plain})", f"length({plain})", f"substring({plain}, 1, 1)", f"coalesce({plain}, 'none')"]
+        )
     if kind.kind in ("date", "timestamp", "timestamp_ntz"):
-        return rng.choice([f"year({plain})", f"month({plain})", f"date_format({plain}, 'yyyy-MM')", f"dayofmonth({plain})"])
+        return rng.choice(
+            [f"year({plain})", f"month({plain})", f"date_format({plain}, 'yyyy-MM')", f"dayofmonth({plain})"]
+        )
     if kind.kind == "boolean":
         return f"NOT {plain}"
     if kind.is_floating:
         return f"-{plain}"
     if kind.is_integer:
-        return rng.choice([f"CAST({plain} AS BIGINT) + 1", f"{plain} % 3", f"CASE WHEN {plain} > 0 THEN 'up' ELSE 'down' END"])
+        return rng.choice(
+            [f"CAST({plain} AS BIGINT) + 1", f"{plain} % 3", f"CASE WHEN {plain} > 0 THEN 'up' ELSE 'down' END"]
+        )
     return f"abs({plain})"
 
 
