@@ -1,7 +1,7 @@
 """A driver that is going to be killed: opens a location, carries on from its last step, and never stops by itself.
 
-It runs in a process of its own, on the JVM of the test that started it (starting fifty JVMs would take minutes). The steps are a
-function of the seed and the step number, so the test can replay any prefix of them.
+It runs in a process of its own, on the JVM of the test that started it (starting fifty JVMs would take minutes). The
+steps are a function of the seed and the step number, so the test can replay any prefix of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SCHEMA = TableSchema.of(
     key="id",
 )
 VIEWS = {
-    "by_shop": "SELECT shop, COUNT(*) AS n, SUM(price) AS price, SUM(x) AS x, MIN(price) AS low, MAX(x) AS high FROM t GROUP BY shop",
+    "by_shop": "SELECT shop, COUNT(*) AS n, SUM(price) AS price, SUM(x) AS x, MIN(price) AS low, MAX(x) AS high "
+    "FROM t GROUP BY shop",
     "total": "SELECT COUNT(*) AS n, AVG(price) AS price FROM t WHERE x > 0",
 }
 DRIVER_ROWS = 45  # larger steps than this one go to Spark, so that both paths are killed

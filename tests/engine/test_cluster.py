@@ -1,4 +1,4 @@
-"""On `local-cluster`, where driver and executors are processes that share nothing but the location: incremental = recomputed."""
+"""On `local-cluster`, where driver and executors share nothing but the location: incremental = recomputed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ensure_java()
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 for name, value in {
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false", "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false",
     "spark.sql.warehouse.dir": sys.argv[2] + "/warehouse",
 }.items():
     builder = builder.config(name, value)

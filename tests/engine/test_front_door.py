@@ -357,11 +357,13 @@ def test_state_stays_within_a_constant_of_the_live_data(engine: hr.Engine) -> No
 
 
 def test_the_types_of_sql_survive(spark: SparkSession, tmp_path: Path) -> None:
-    ddl = "k INT, a TINYINT, b SMALLINT, c BIGINT, d FLOAT, e DECIMAL(38,10), f DATE, g TIMESTAMP, h TIMESTAMP_NTZ, i BOOLEAN, j STRING"
+    ddl = "k INT, a TINYINT, b SMALLINT, c BIGINT, d FLOAT, e DECIMAL(38,10), f DATE, g TIMESTAMP"
+    ddl += ", h TIMESTAMP_NTZ, i BOOLEAN, j STRING"
     moment = datetime.datetime(1960, 2, 29, 23, 59, 59, 999999)
     row = {
-        "k": 1, "a": -128, "b": 32767, "c": -(2**63), "d": 0.5, "e": Decimal("-1234567890123456789012345678.0123456789"),
-        "f": datetime.date(1, 1, 1), "g": moment.replace(tzinfo=datetime.UTC), "h": moment, "i": True, "j": "\u00e9\x00",
+        "k": 1, "a": -128, "b": 32767, "c": -(2**63), "d": 0.5,
+        "e": Decimal("-1234567890123456789012345678.0123456789"), "f": datetime.date(1, 1, 1),
+        "g": moment.replace(tzinfo=datetime.UTC), "h": moment, "i": True, "j": "\u00e9\x00",
     }  # fmt: skip
     empty = {**dict.fromkeys(row), "k": 2}
     with hr.Engine(spark, tmp_path / "s") as engine:
@@ -372,7 +374,7 @@ def test_the_types_of_sql_survive(spark: SparkSession, tmp_path: Path) -> None:
         engine.apply({"t": batch})
         assert sorted(view.to_arrow().to_pylist(), key=lambda r: r["k"]) == [row, empty]
         assert low.to_arrow().to_pylist() == [row]
-        assert [r.asDict() for r in low.to_df().collect()][0]["e"] == row["e"]
+        assert next(r.asDict() for r in low.to_df().collect())["e"] == row["e"]
 
 
 def test_explain_says_how_and_why(engine: hr.Engine) -> None:

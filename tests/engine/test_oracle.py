@@ -28,7 +28,7 @@ def register(engine: hr.Engine, schema: TableSchema) -> None:
 
 
 def check_stream(engine: hr.Engine, oracle: Oracle, seed: int, steps: int, size: int, as_frames: bool = False) -> None:
-    """Run a random stream through random views; after every step each view equals the oracle, and changes() the difference."""
+    """Run a random stream through random views: after every step they equal the oracle, changes() the difference."""
     rng = random.Random(seed)
     schema = random_schema(rng)
     model = TableModel(schema, rng)

@@ -1,4 +1,4 @@
-"""Structured Streaming: one step a micro-batch, exactly once, also when the driver is killed between any two moments."""
+"""Structured Streaming: one step a micro-batch, exactly once, also when the driver is killed at any moment."""
 
 from __future__ import annotations
 

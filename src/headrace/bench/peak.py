@@ -13,8 +13,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class PeakMemory:
     """Samples the private memory of the Python processes of this program: the driver and the workers that Spark starts.
 
-    The JVM is left out: its heap is Spark's, the same with and without Headrace. Mapped state is left out too: the page cache
-    holds it, and the machine takes it back when it needs the room.
+    The JVM is left out: its heap is Spark's, the same with and without Headrace. Mapped state is left out too: the page
+    cache holds it, and the machine takes it back when it needs the room.
     """
 
     def __init__(self, interval: float = 0.02) -> None:

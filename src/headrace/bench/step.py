@@ -1,7 +1,7 @@
 """What one step costs: a table of millions of rows, a view over it, and steps of growing size.
 
-Beside every step stand two peers in the same run: Spark's full recomputation of the view over the same rows (Parquet, warm), and
-an empty one-shuffle Spark job, which is the least that any job costs here.
+Beside every step stand two peers in the same run: Spark's full recomputation of the view over the same rows (Parquet,
+warm), and an empty one-shuffle Spark job, which is the least that any job costs here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from headrace.testing.oracle import assert_same
 SCHEMA = (
     "id BIGINT NOT NULL, grp INT NOT NULL, quantity INT NOT NULL, amount DOUBLE NOT NULL, price DECIMAL(12,2) NOT NULL"
 )
-SQL = "SELECT grp, COUNT(*) AS n, SUM(quantity) AS quantity, SUM(amount) AS amount, SUM(price) AS revenue FROM t GROUP BY grp"
+SQL = (
+    "SELECT grp, COUNT(*) AS n, SUM(quantity) AS quantity, SUM(amount) AS amount, SUM(price) AS revenue "
+    "FROM t GROUP BY grp"
+)
 
 
 def run(argv: list[str]) -> dict[str, Any]:

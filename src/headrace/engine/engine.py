@@ -1,7 +1,7 @@
 """The front door: an engine holds tables that change and views that follow them.
 
-It turns calls into programs, has them run (`stepper`), and commits what they did (`store`). All state is in the location; closing an
-engine, killing it, or opening the location elsewhere loses nothing that a step has committed.
+It turns calls into programs, has them run (`stepper`), and commits what they did (`store`). All state is in the
+location; closing an engine, killing it, or opening the location elsewhere loses nothing that a step has committed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -332,7 +332,7 @@ class Engine:
             return [Column(f.name, sql_type(f.type), f.nullable) for f in schema]
         if isinstance(schema, str):
             try:
-                schema = StructType.fromDDL(schema)
+                schema = cast(StructType, StructType.fromDDL(schema))
             except Exception as error:
                 raise SchemaError(
                     f"table {name!r}: the schema is not Spark DDL: {str(error).splitlines()[0]}",

@@ -1,4 +1,4 @@
-"""Handles that users hold: a table and a view of an engine. They keep no state; they ask the engine for the current one."""
+"""What users hold: handles of a table and of a view. They keep no state; they ask the engine for the current one."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class View:
         )
         answer = self._analysed.catalyst.finish(groups)
         # The files of the snapshot are kept while this object lives (Store.pin_for).
-        answer._headrace_pin = owner
+        answer.__dict__["_headrace_pin"] = owner
         return answer
 
     def to_arrow(self) -> pa.Table:

@@ -23,7 +23,8 @@ def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:
     for column in schema.columns:
         if not _fits(given[column.name], column.type):
             raise BadRowsError(
-                f"table {schema.name!r}, column {column.name!r}: {given[column.name]} given, {str(column.type).upper()} wanted",
+                f"table {schema.name!r}, column {column.name!r}: "
+                f"{given[column.name]} given, {str(column.type).upper()} wanted",
                 way_out="cast the column yourself: Headrace only converts where no value can change",
             )
         # Narrowing casts raise in ANSI mode instead of changing a value, and the step is then refused.

@@ -47,4 +47,5 @@ class Step:
             f"{name} +{c.inserted:,} -{c.deleted:,} ~{c.updated:,}" for name, c in self.views.items() if c
         )
         aside = "".join(f"; {count:,} bad rows of {table} set aside" for table, count in self.quarantined.items())
-        return f"step {self.number}: {rows} in {self.seconds * 1e3:,.1f} ms ({self.ran}); {changed or 'no view changed'}{aside}"
+        took = f"{self.seconds * 1e3:,.1f} ms ({self.ran})"
+        return f"step {self.number}: {rows} in {took}; {changed or 'no view changed'}{aside}"

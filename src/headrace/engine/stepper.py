@@ -1,7 +1,8 @@
 """Running a step: where it runs, what Catalyst evaluates, what happens to bad rows.
 
-The size of the change decides the place. A batch that the driver has and that is small is cheaper to apply than a Spark job is to
-start, so the driver runs the kernels itself; a larger one becomes a file that tasks share; a Spark DataFrame is never brought to the driver.
+The size of the change decides the place. A batch that the driver has and that is small is cheaper to apply than a
+Spark job is to start, so the driver runs the kernels itself; a larger one becomes a file that tasks share; a Spark
+DataFrame is never brought to the driver.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Stepper:
             return Outcome(_explained(lambda: run_inline(program, batches)), "driver", why, {})
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
-            why = f"{rows:,} changed rows as a file of the step; {tasks} tasks take their buckets' share of it, no exchange"
+            why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"
             return Outcome(_explained(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {})
         reason = (
             "a Spark DataFrame stays in Spark"

@@ -1,7 +1,8 @@
 """The engine's hold on its location: the current snapshot, commits, and which files may be removed.
 
-Readers pin a snapshot; a file that a pinned snapshot needs is kept although later steps have merged it away. A DataFrame is read
-whenever its user runs it, so its pin lasts as long as the object, and a while longer for DataFrames derived from it.
+Readers pin a snapshot; a file that a pinned snapshot needs is kept although later steps have merged it away. A
+DataFrame is read whenever its user runs it, so its pin lasts as long as the object, and a while longer for DataFrames
+derived from it.
 """
 
 from __future__ import annotations

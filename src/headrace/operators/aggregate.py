@@ -1,7 +1,8 @@
 """The kernel of an aggregate view: (state of a bucket, changes) -> (new runs, what changed for readers).
 
-It is a pure function over runs, so the inline executor, a Spark task and a test call the very same code. Sums are never read to be
-updated: a change is a run of its own. The state is only looked up to say what the touched groups were before.
+It is a pure function over runs, so the inline executor, a Spark task and a test call the very same code. Sums are
+never read to be updated: a change is a run of its own. The state is only looked up to say what the touched groups
+were before.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ViewChange:
 
 @dataclass(frozen=True)
 class Maintained:
-    """What a step does to one bucket of a view: a run to add an arrangement, and the changed groups, before and after."""
+    """What a step does to one bucket of a view: a run for each arrangement, and the changed groups before and after."""
 
     runs: dict[str, Run]
     changes: Run | None
@@ -96,7 +97,7 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
 def _without_residue(
     layout: ViewLayout, touched: Run, before: Payload, after: Payload, gone: NDArray[np.bool_]
 ) -> tuple[Run, Payload]:
-    """Take groups that vanish away exactly: what rounding left of their double sums must not greet them when they return."""
+    """Take vanishing groups away exactly: what rounding left of their sums must not be there when they return."""
     if layout.ring.exact or not gone.any():
         return touched, after
     change = layout.ring.negate(before)

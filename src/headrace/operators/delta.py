@@ -47,7 +47,7 @@ class Evaluated:
 
 
 def not_summable(layout: ViewLayout, rows: Evaluated) -> tuple[NDArray[np.bool_], str] | None:
-    """Find rows whose argument the view's ring cannot take: doubles that have no inverse, or whose sum may not have one."""
+    """Find rows whose argument the ring cannot take: doubles without an inverse, or whose sum may come to have none."""
     for part in layout.components:
         if part.role == "sum" and isinstance(part.ring, Compensated):
             assert part.argument is not None

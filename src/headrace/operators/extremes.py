@@ -1,8 +1,9 @@
 """MIN and MAX under deletions: the first (or last) value of each group that is still alive.
 
-The ordered arrangement of a group is a few sorted stretches, one a run, in which deleted values and the deletions that
-cancel them may both still stand. For all groups at once, a growing window at the end of each stretch is added up until the nearest
-value with a positive count is certain. The window starts at one entry, which nearly always suffices.
+The ordered arrangement of a group is a few sorted stretches, one a run, in which deleted values and the deletions
+that cancel them may both still stand. For all groups at once, a growing window at the end of each stretch is added up
+until the nearest value with a positive count is certain. The window starts at one entry, which nearly always
+suffices.
 """
 
 from __future__ import annotations

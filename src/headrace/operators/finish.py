@@ -1,7 +1,7 @@
 """From the payload of a group to the SQL values of its aggregates.
 
-The result has the columns `k0, k1, ...` and `a0, a1, ...` in exactly the types that Spark gives them. An exact sum that no longer fits
-its SQL type is an error, as in Spark's ANSI mode, and never a wrapped number.
+The result has the columns `k0, k1, ...` and `a0, a1, ...` in exactly the types that Spark gives them. An exact sum
+that no longer fits its SQL type is an error, as in Spark's ANSI mode, and never a wrapped number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], 
     if aggregate.function == "count":
         return pa.array(present)
     sum_at = layout.component("sum", index)
-    assert sum_at is not None and index is not None
+    assert sum_at is not None
+    assert index is not None
     ring = layout.components[sum_at].ring
     missing = present == 0
     if isinstance(ring, Compensated):

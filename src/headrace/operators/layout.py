@@ -1,8 +1,9 @@
 """How an aggregate view is kept: which rings its payload multiplies, and which ordered arrangements it needs.
 
-COUNT, SUM and AVG are sums, so they live together in one payload a group: the product of a row count and, for each argument,
-a count of the values present and a sum in the ring of its type. MIN and MAX are not sums: for each of their arguments an
-*ordered arrangement* maps (group, value) to a count, and the answer is the first or last value whose count is positive.
+COUNT, SUM and AVG are sums, so they live together in one payload a group: the product of a row count and, for each
+argument, a count of the values present and a sum in the ring of its type. MIN and MAX are not sums: for each of their
+arguments an *ordered arrangement* maps (group, value) to a count, and the answer is the first or last value whose
+count is positive.
 """
 
 from __future__ import annotations

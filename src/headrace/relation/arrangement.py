@@ -1,8 +1,9 @@
 """Arrangements: the runs of one view in one bucket, read as their sum.
 
-A step adds one run. Runs are merged geometrically: runs of about the same size wait until there are a few of them (`fan_in`) and
-become one, so an entry is rewritten O(log n) times and a reader looks at O(log n) runs. When the runs hold more than twice as
-many entries as are alive, all of them are merged, so state stays within a constant of the live data whatever was deleted.
+A step adds one run. Runs are merged geometrically: runs of about the same size wait until there are a few of them
+(`fan_in`) and become one, so an entry is rewritten O(log n) times and a reader looks at O(log n) runs. When the runs
+hold more than twice as many entries as are alive, all of them are merged, so state stays within a constant of the
+live data whatever was deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.relation.runfile import StoredRun
 from headrace.rings import Group, Payload, take
 
 _SMALLEST_TIER = 1024
-# Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more company.
+# Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more.
 _SMALL_FAN_IN, _LARGE_FAN_IN = 4, 8
 _SMALL_TIERS = 4
 _SLACK = 512  # entries that may be dead before a full merge is worth its fixed cost
@@ -39,10 +40,7 @@ def lookup(group: Group, runs: Sequence[AnyRun], probes: Words) -> Payload:
         positions = first[hits]
         run.check(positions)
         found = take(run.payload, positions)
-        if len(hits) == m:
-            total = group.add(total, found)
-        else:
-            total = group.add(total, group.sum_by(found, hits, m))
+        total = group.add(total, found) if len(hits) == m else group.add(total, group.sum_by(found, hits, m))
     return total
 
 

@@ -1,8 +1,9 @@
 """Change batches: what a user hands in, brought to the exact types of the table or refused with a reason.
 
-Two kinds of badness are told apart. A batch whose columns do not fit the table is wrong as a whole and always refused. A row that
-breaks a rule of the table (NULL where none may be, duplicate key, deletion of what is not there) is a *bad row*: by default the
-step is refused too, but it can be set aside in the table's quarantine while the good rows go on.
+Two kinds of badness are told apart. A batch whose columns do not fit the table is wrong as a whole and always
+refused. A row that breaks a rule of the table (NULL where none may be, duplicate key, deletion of what is not there)
+is a *bad row*: by default the step is refused too, but it can be set aside in the table's quarantine while the good
+rows go on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.errors import BadRowsError
-from headrace.relation.columns import take_rows, whole
+from headrace.relation.columns import positions_of, take_rows, whole
 from headrace.relation.keys import validity
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType
@@ -40,9 +41,8 @@ class ChangeBatch:
 
     def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> ChangeBatch:
         """Pick rows by position or mask."""
-        if positions.dtype == bool:
-            positions = np.flatnonzero(positions)
-        return ChangeBatch(take_rows(self.rows, positions), self.diff[positions])
+        at = positions_of(positions)
+        return ChangeBatch(take_rows(self.rows, at), self.diff[at])
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class BadRows:
             f"table {self.table!r}: {count} bad row{'s' if count != 1 else ''} in the change batch; nothing was applied"
             + "".join(lines)
             + more,
-            way_out='fix these rows, or pass on_bad_rows="quarantine" to apply the good rows and set the bad ones aside',
+            way_out='fix these rows, or pass on_bad_rows="quarantine" to apply the good rows and set these aside',
         )
         error.bad_rows = self  # type: ignore[attr-defined]
         return error
@@ -191,7 +191,8 @@ def _cast(table: str, column: Column, array: pa.Array) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         samples = ", ".join(repr(value) for value in _offending(array, target))
         raise BadRowsError(
-            f"table {table!r}, column {column.name!r}: values do not fit {str(column.type).upper()}: {samples or error}",
+            f"table {table!r}, column {column.name!r}: "
+            f"values do not fit {str(column.type).upper()}: {samples or error}",
             way_out="round or widen them first: Headrace only converts where no value can change",
         ) from error
 

@@ -1,7 +1,7 @@
 """Picking rows of Arrow columns, fast where it matters.
 
-Kernels pick millions of rows of fixed-width columns without NULLs, for which NumPy's indexing takes a fraction of the time of
-Arrow's general `take`. Everything else goes to Arrow.
+Kernels pick millions of rows of fixed-width columns without NULLs, for which NumPy's indexing takes a fraction of the
+time of Arrow's general `take`. Everything else goes to Arrow.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ def take_column(column: pa.Array, positions: NDArray[np.integer]) -> pa.Array:
         dtype = _WIDTHS[kind.bit_width]
         picked = np.frombuffer(data, dtype)[column.offset : column.offset + n][positions]
     return pa.Array.from_buffers(kind, len(positions), [None, pa.py_buffer(picked)])
+
+
+def positions_of(chosen: NDArray[np.integer] | NDArray[np.bool_]) -> NDArray[np.integer]:
+    """Turn a mask into positions; positions stay as they are."""
+    if chosen.dtype == np.bool_:
+        return np.flatnonzero(chosen)
+    return chosen.astype(np.int64, copy=False)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -17,12 +17,11 @@ Words: TypeAlias = NDArray[np.uint64]
 Positions: TypeAlias = NDArray[np.int64]
 
 _jit: Any = nb.njit(cache=True, nogil=True)
-_inline: Any = nb.njit(cache=True, nogil=True, inline="always")
 
 _P1, _P2, _P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9)
 
 
-@_inline
+@_jit
 def _mix(x):  # type: ignore[no-untyped-def]
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -82,7 +81,7 @@ def chunk_strings(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Word
         out[chunks, i] = np.uint64(length)
 
 
-@_inline
+@_jit
 def _less(words, i, j, width):  # type: ignore[no-untyped-def]
     for w in range(width):
         if words[w, i] != words[w, j]:
@@ -90,7 +89,7 @@ def _less(words, i, j, width):  # type: ignore[no-untyped-def]
     return False
 
 
-@_inline
+@_jit
 def _same(words, i, j, width):  # type: ignore[no-untyped-def]
     for w in range(width):
         if words[w, i] != words[w, j]:
@@ -244,7 +243,7 @@ def group_hashed(words: Words, group_of: Positions, first: Positions) -> int:
     return groups
 
 
-@_inline
+@_jit
 def _compare(words, at, probes, j, width):  # type: ignore[no-untyped-def]
     for w in range(width):
         if words[w, at] != probes[w, j]:
@@ -264,7 +263,7 @@ def upper_bounds(words: Words, probes: Words, lows: Positions, highs: Positions,
     _bounds(words, probes, lows, highs, 1, out)
 
 
-@_inline
+@_jit
 def _bounds(words, probes, lows, highs, above, out):  # type: ignore[no-untyped-def]
     width, before = probes.shape[0], np.int64(0)
     for j in range(probes.shape[1]):
@@ -300,7 +299,8 @@ def find_stretches(
 ) -> int:
     """Find the stretch of keys that begin with each probe, by way of fences (every `fence_rows`-th key).
 
-    Only blocks of rows that are `ready` are read; the others are marked as wanted, and the number of probes that need them is returned.
+    Only blocks of rows that are `ready` are read; the others are marked as wanted, and how many probes need them is
+    returned.
     """
     width, n, count = probes.shape[0], words.shape[1], fences.shape[1]
     missing, below = 0, 0
@@ -323,7 +323,7 @@ def find_stretches(
     return missing
 
 
-@_inline
+@_jit
 def _near(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
     # The answer is at or behind `low`, and probably close: gallop, then halve.
     step = 1
@@ -334,7 +334,7 @@ def _near(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
     return _halve(words, probes, j, above, low, min(high, low + step))
 
 
-@_inline
+@_jit
 def _halve(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
     width = probes.shape[0]
     while low < high:

@@ -1,8 +1,9 @@
 """How a table's rows are kept: which words identify a row, and which columns are stored beside them.
 
-A row of a table with a key is (key words, hash of the other columns): rows with one key lie together, and an update is a
-deletion and an insertion of two different entries. A row of a table without a key is a 128-bit hash of all columns, and its
-count is how often it occurs. Either way a table is a relation like any other: a sum of runs with counts as payloads.
+A row of a table with a key is (key words, hash of the other columns): rows with one key lie together, and an update
+is a deletion and an insertion of two different entries. A row of a table without a key is a 128-bit hash of all
+columns, and its count is how often it occurs. Either way a table is a relation like any other: a sum of runs with
+counts as payloads.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.columns import take_column
+from headrace.relation.columns import positions_of, take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.rings import Group, Payload, concatenate, take
 
@@ -59,9 +59,8 @@ def take_values(values: Values, positions: NDArray[np.integer] | NDArray[np.bool
     """Pick rows of values by position or by mask."""
     if not values:
         return {}
-    if positions.dtype == bool:
-        positions = np.flatnonzero(positions)
-    return {name: take_column(column, positions) for name, column in values.items()}
+    at = positions_of(positions)
+    return {name: take_column(column, at) for name, column in values.items()}
 
 
 def consolidate(group: Group, words: Words, payload: Payload, values: Values) -> Run:

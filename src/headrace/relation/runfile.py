@@ -1,9 +1,9 @@
 """Runs as files: immutable, columnar, memory-mapped, and never believed without a checksum.
 
-Layout: a fixed preamble, a header (JSON, fences, checksums) guarded by a CRC, then the buffers, each aligned to 64 bytes.
-*Fences* are every 512th key; a search reads them first and then one stretch of the file. *Checksums* guard blocks of 4 KB and
-are verified when a block is first read by a process, so damage is found where it is read, at the cost of what is read.
-The same bytes travel through exchanges.
+Layout: a fixed preamble, a header (JSON, fences, checksums) guarded by a CRC, then the buffers, each aligned to 64
+bytes. *Fences* are every 512th key; a search reads them first and then one stretch of the file. *Checksums* guard
+blocks of 4 KB and are verified when a block is first read by a process, so damage is found where it is read, at the
+cost of what is read. The same bytes travel through exchanges.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,7 +104,7 @@ def write_encoded(data: bytearray, path: Path, *, fsync: bool = False) -> None:
                 path.unlink(missing_ok=True)
         raise StorageError(
             f"run file {path} could not be written: {error.strerror}",
-            way_out="free space (or fix permissions) at the location and apply the same changes again: nothing was committed",
+            way_out="free space or fix permissions, and apply the same changes again: nothing was committed",
         ) from error
 
 
@@ -258,7 +259,7 @@ class StoredRun:
         ready[todo] = True
 
     def _byte_ranges(self, part: str, lows: Positions, highs: Positions) -> Iterator[tuple[Positions, Positions]]:
-        """Where rows from lows to highs lie in the buffers of a part; each range is verified before the next is asked for."""
+        """Where rows from lows to highs lie in a part; each range is verified before the next is asked for."""
         spans = self.meta["spans"]
         if part == "words":
             for w in range(self.meta["words"]):

@@ -1,8 +1,8 @@
 """The kernel of a table: adds a change batch to the rows it has, and finds the changes that contradict them.
 
-A table with a key has at most one row a key, so inserting needs the key to be free and deleting needs the very row to be
-there. A table without a key is a bag, and only deletions can be wrong. Both are decided for a whole batch at once, after the batch
-has been added up: an insertion and a deletion of the same row cancel, whatever their order.
+A table with a key has at most one row a key, so inserting needs the key to be free and deleting needs the very row to
+be there. A table without a key is a bag, and only deletions can be wrong. Both are decided for a whole batch at once,
+after the batch has been added up: an insertion and a deletion of the same row cancel, whatever their order.
 """
 
 from __future__ import annotations

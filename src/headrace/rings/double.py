@@ -18,7 +18,7 @@ from headrace.rings.base import Payload, Positions
 _SPLITTER = 134217729.0  # 2**27 + 1: splits a double into two halves whose products are exact
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@nb.njit(cache=True, nogil=True)
 def _add_pair(ah, al, bh, bl):  # type: ignore[no-untyped-def]
     s = ah + bh
     v = s - ah

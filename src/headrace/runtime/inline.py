@@ -14,7 +14,7 @@ from headrace.runtime.tasks import Pieces, map_rows, reduce_bucket
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch]) -> BucketResult:
-    """Run a program over batches in memory; rows come with the columns that Catalyst evaluated, where a view needs them."""
+    """Run a program over batches in memory; where a view needs Catalyst, its columns come with the rows."""
     result = BucketResult()
     pieces: dict[int, Pieces] = defaultdict(Pieces)
     for task in program.tables:

@@ -1,8 +1,9 @@
 """The commit log: numbered records, each put in place by one rename; what it says is what exists.
 
 A record gives the new list of runs of every bucket it changed, and whatever else changed with it (definitions, source
-offsets, quarantine). The state is the fold of all records; now and then a record that holds everything (a checkpoint) makes the older ones
-unnecessary. Files that no record names are orphans of a step that never happened, and are removed when the location is opened.
+offsets, quarantine). The state is the fold of all records; now and then a record that holds everything (a checkpoint)
+makes the older ones unnecessary. Files that no record names are orphans of a step that never happened, and are
+removed when the location is opened.
 """
 
 from __future__ import annotations

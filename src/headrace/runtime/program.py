@@ -1,7 +1,7 @@
 """What one step does, as a value that any executor can run and any task can be sent.
 
-A program names the tables that get changes, the views that follow them, and the state they start from. It holds no data and no
-connection, so the driver, a Spark task and a test run the same program with the same functions (`tasks`).
+A program names the tables that get changes, the views that follow them, and the state they start from. It holds no
+data and no connection, so the driver, a Spark task and a test run the same program with the same functions (`tasks`).
 """
 
 from __future__ import annotations

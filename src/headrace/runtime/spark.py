@@ -1,8 +1,9 @@
 """The Spark executor: runs a step as one Spark job.
 
-A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from: one stage and no
-exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket, packed into one buffer a (bucket,
-input), exchanged, and added to state. Spark moves a few large binaries either way, never rows.
+A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from:
+one stage and no exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket,
+packed into one buffer a (bucket, input), exchanged, and added to state. Spark moves a few large binaries either way,
+never rows.
 """
 
 from __future__ import annotations
@@ -31,8 +32,14 @@ from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 _RESULT = "result binary"
 _PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
 _PACKED_ARROW = pa.schema(
-    [("part", pa.int32()), ("bucket", pa.int32()), ("kind", pa.string()), ("name", pa.string())]
-    + [("arrangement", pa.string()), ("body", pa.binary())]
+    {
+        "part": pa.int32(),
+        "bucket": pa.int32(),
+        "kind": pa.string(),
+        "name": pa.string(),
+        "arrangement": pa.string(),
+        "body": pa.binary(),
+    }
 )
 Batches = Iterator[pa.RecordBatch]
 
@@ -40,7 +47,7 @@ Batches = Iterator[pa.RecordBatch]
 def run_from_files(
     spark: SparkSession, program: Program, batches: Mapping[str, ChangeBatch], tasks: int
 ) -> BucketResult:
-    """Run a program over batches that the driver has: write them as files, and let each task take its buckets' share."""
+    """Run a program over batches that the driver has: each task takes its buckets' share of their files."""
     folder = Location(program.root).batches
     files = {name: folder / Location(program.root).new_name(program.version, ".arrow") for name in batches}
     try:

@@ -1,4 +1,4 @@
-"""The two halves of a step as functions: the map side turns rows into changes by bucket, the reduce side adds them to state.
+"""The two halves of a step: the map side turns rows into changes by bucket, the reduce side adds them to state.
 
 Both are pure but for the run files that the reduce side writes under names no other attempt can have. Executors only
 decide where these functions run and how the pieces get from one to the other.
@@ -273,6 +273,6 @@ def forget_runs(root: str, names: Iterable[str]) -> None:
 
 
 def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Hash whole rows with their sign, to find the same rows again when a step is run a second time without bad ones."""
+    """Hash whole rows with their sign, to find them again when a step is run a second time without the bad ones."""
     signed = rows.select(layout.schema.names).append_column(DIFF, pa.array(np.sign(diff)))
     return hash_rows(signed, (*layout.schema.columns, Column(DIFF, SqlType("bigint"))), layout.seed + 3)

@@ -21,7 +21,7 @@ class Oracle:
 
     def __init__(self, spark: SparkSession) -> None:
         self._session = spark.newSession()
-        self._session.conf.set("spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone"))
+        self._session.conf.set("spark.sql.session.timeZone", str(spark.conf.get("spark.sql.session.timeZone")))
 
     def set_rows(self, tables: Mapping[str, pa.Table]) -> None:
         """Give each table its current rows."""
