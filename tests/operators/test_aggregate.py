@@ -392,3 +392,22 @@ def test_the_row_count_decides_whether_a_group_exists():
     view.step([evaluated(layout, [((*BASE[:2], None, *BASE[3:]), 1)])])
     assert table_rows(layout, read(layout, view.state)) == {("a", 1): (None,)}
     assert alive(view.state[GROUPS][0].payload).tolist() == [True]
+
+
+def test_floats_are_summed_without_a_warning():
+    # A FLOAT compared with the largest summable DOUBLE once overflowed: a view over FLOAT could not be maintained.
+    layout = ViewLayout(
+        ViewPlan(
+            "t",
+            Shape.TOTAL,
+            None,
+            (),
+            (column("x", SqlType("float")),),
+            (Aggregate("sum", 0, SqlType("double"), "SUM(x)"),),
+            None,
+            (),
+        ),
+        1,
+    )
+    rows = Evaluated([], [pa.array([0.5, None], pa.float32())], np.array([1, 1]), np.arange(2))
+    assert not_summable(layout, rows) is None

@@ -52,7 +52,7 @@ def not_summable(layout: ViewLayout, rows: Evaluated) -> tuple[NDArray[np.bool_]
         if part.role == "sum" and isinstance(part.ring, Compensated):
             assert part.argument is not None
             argument = layout.plan.arguments[part.argument]
-            values = fixed_values(rows.arguments[part.argument], argument.type)
+            values = fixed_values(rows.arguments[part.argument], argument.type).astype(np.float64, copy=False)
             # Also false for NaN. Beyond the limit a sum could reach infinity, from which nothing can be taken away.
             wrong = ~(np.abs(values) <= _LARGEST_SUMMED)
             if wrong.any():
