@@ -27,8 +27,8 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`((?:headrace|make) [^`]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-# What differs from run to run: times and sizes; and from machine to machine: buckets, hence how runs are spread.
-_VARIES = re.compile(r"[\d,.]+(?= (?:ms|bytes|runs|buckets)\b)")
+# What differs from run to run (times, sizes) or from machine to machine (buckets, hence how runs are spread).
+_VARIES = re.compile(r"[\d,.]+(?= (?:ms|bytes|entries|runs|buckets)\b)")
 
 
 @dataclass(frozen=True)

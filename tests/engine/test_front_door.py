@@ -15,7 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.errors import ArithmeticOverflowError, BadRowsError, SchemaError, StepFailedError, UnsupportedSQLError
+from headrace.errors import (
+    ArithmeticOverflowError,
+    BadRowsError,
+    SchemaError,
+    StepFailedError,
+    StorageError,
+    UnsupportedSQLError,
+)
+from headrace.runtime.location import write_atomically
 
 DDL = "id BIGINT, shop STRING, qty INT, price DECIMAL(10,2), rating DOUBLE"
 
@@ -149,7 +157,7 @@ def test_two_tables_change_in_one_step_or_not_at_all(engine: hr.Engine) -> None:
 def test_bad_input_is_refused_before_anything_is_written(
     engine: hr.Engine, changes: Any, says: str, executor: str
 ) -> None:
-    engine._stepper.executor = executor
+    engine._maintenance._stepper.executor = executor
     view = engine.view("v", "SELECT shop, SUM(rating) AS r FROM sales GROUP BY shop")
     engine.apply({"sales": sales((9, "a", 2, "2.00", 4.0))})
     before, files = view.to_arrow(), {p.name for p in (engine.location / "runs").iterdir()}
@@ -172,7 +180,7 @@ def test_an_error_shows_five_bad_rows_at_most(engine: hr.Engine) -> None:
 @pytest.mark.parametrize("executor", ["inline", "spark"])
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_quarantine_keeps_bad_rows_and_lets_good_ones_go_on(engine: hr.Engine, executor: str, as_frame: bool) -> None:
-    engine._stepper.executor = executor
+    engine._maintenance._stepper.executor = executor
     view = engine.view("v", "SELECT shop, COUNT(*) AS n, SUM(rating) AS r FROM sales GROUP BY shop")
     engine.apply({"sales": sales(A)})
     batch = sales(
@@ -390,3 +398,106 @@ def test_explain_says_how_and_why(engine: hr.Engine) -> None:
         "w", "SELECT date_format(DATE'2024-01-01', 'yyyy') AS y, regexp_replace(shop, 'a', 'b') AS s FROM sales"
     )
     assert "RegExpReplace" in str(other.explain())
+
+
+# What trying it as a new user found.
+
+
+def test_a_closed_engine_neither_writes_nor_reads(spark: SparkSession, tmp_path: Path) -> None:
+    engine = hr.Engine(spark, tmp_path / "s")
+    engine.table("t", "id BIGINT", key="id")
+    view = engine.view("v", "SELECT COUNT(*) AS n FROM t")
+    engine.close()
+    for late in (lambda: engine.apply({"t": pa.table({"id": [1]})}), view.to_arrow, engine.verify):
+        with pytest.raises(StorageError, match="is closed"):
+            late()
+    with hr.Engine(spark, tmp_path / "s") as again:
+        assert again.step == 0
+
+
+def test_a_commit_never_replaces_another(tmp_path: Path) -> None:
+    path = tmp_path / "1.commit"
+    write_atomically(path, b"first", fsync=False, exclusive=True)
+    with pytest.raises(StorageError):
+        write_atomically(path, b"second", fsync=False, exclusive=True)
+    assert path.read_bytes() == b"first"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_reader_follows_a_writer(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2) as writer:
+        writer.table("t", "id BIGINT, g INT", key="id")
+        writer.view("v", "SELECT g, COUNT(*) AS n FROM t GROUP BY g")
+        with hr.Engine(spark, tmp_path / "s", read_only=True) as reader:
+            for i in range(70):  # past merges and a checkpoint
+                writer.apply({"t": pa.table({"id": [i], "g": pa.array([0], pa.int32())})})
+                assert reader.views["v"].to_arrow().column("n").to_pylist() == [i + 1]
+            assert reader.status()["step"] == 70
+            assert reader.tables["t"].to_arrow().num_rows == 70
+
+
+def test_quarantine_takes_rows_that_are_bad_for_several_reasons_once(spark: SparkSession, tmp_path: Path) -> None:
+    nan = float("nan")
+    with hr.Engine(spark, tmp_path / "s") as engine:
+        engine.table("t", "id BIGINT, a DOUBLE, b DOUBLE", key="id")
+        engine.view("v", "SELECT SUM(a) AS a, SUM(b) AS b FROM t")
+        engine.view("w", "SELECT SUM(a) AS a FROM t")
+        batch = pa.table({"id": [1, 2, 3, 4], "a": [nan, 1.0, nan, 1.0], "b": [1.0, nan, nan, 1.0]})
+        step = engine.apply({"t": batch}, on_bad_rows="quarantine")
+        assert (step.rows, step.quarantined) == ({"t": 1}, {"t": 3})
+        assert engine.quarantine("t").num_rows == 3
+        assert engine.tables["t"].rows == 1
+
+
+def test_an_overflowed_view_does_not_hide_the_rest(engine: hr.Engine) -> None:
+    engine.table("big", "id BIGINT, x BIGINT", key="id")
+    engine.view("over", "SELECT SUM(x) AS x FROM big HAVING COUNT(*) > 0")
+    engine.view("fine", "SELECT COUNT(*) AS n FROM big")
+    engine.apply({"big": pa.table({"id": [1, 2], "x": [2**62, 2**62]})})
+    views = {view["name"]: view for view in engine.status()["views"]}
+    assert views["over"]["rows"] is None
+    assert "no longer fits" in views["over"]["problem"]
+    assert views["fine"]["rows"] == 1
+
+
+def test_a_dropped_view_says_so(engine: hr.Engine) -> None:
+    view = engine.view("v", "SELECT COUNT(*) AS n FROM sales")
+    engine.drop("v")
+    for late in (view.to_arrow, view.to_df, view.changes, view.explain):
+        with pytest.raises(SchemaError, match="dropped"):
+            late()
+
+
+def test_a_folder_of_something_else_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match="not a Headrace location"):
+        hr.Engine(spark, tmp_path)
+    with pytest.raises(StorageError, match="is a file"):
+        hr.Engine(spark, tmp_path / "notes.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_view_that_cannot_be_filled_is_not_created(engine: hr.Engine) -> None:
+    engine.apply({"sales": sales((1, "a", 0, "1.00", float("inf")))})
+    with pytest.raises(BadRowsError, match="'v' cannot be filled") as caught:
+        engine.view("v", "SELECT SUM(rating) AS r FROM sales")
+    assert "WHERE" in caught.value.way_out
+    with pytest.raises(StepFailedError, match="'v' cannot be filled"):
+        engine.view("v", "SELECT SUM(1 / qty) AS r FROM sales")
+    assert engine.views == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda engine: engine.table("y", None), "the schema is a NoneType"),
+        (lambda engine: engine.table("y", {"id": "BIGINT"}), "the schema is a dict"),
+        (lambda engine: engine.apply(pd.DataFrame({"id": [1]})), "pass {table: changes}"),
+        (lambda engine: engine.view("y", "INSERT INTO sales VALUES (1)"), "SELECT"),
+        (lambda engine: engine.view("y", "DROP TABLE sales"), "SELECT"),
+        (lambda engine: engine.view("y", ""), "SELECT"),
+    ],
+)
+def test_wrong_calls_get_an_answer(engine: hr.Engine, wrong: Any, says: str) -> None:
+    with pytest.raises(hr.HeadraceError, match=says):
+        wrong(engine)

@@ -183,7 +183,7 @@ class _Source:
         """A change batch: mostly insertions, and deletions of random earlier rows."""
         wanted = int(count * self.deletes)
         removed = []
-        while wanted:
+        while wanted and self.kept:
             oldest = self.kept[0]
             part = oldest.slice(0, wanted)
             self.kept[0] = oldest.slice(part.num_rows)

@@ -5,6 +5,8 @@ Nothing here or at the top of those files imports Spark, Arrow or NumPy, so that
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from headrace.cli.bench import bench
@@ -20,6 +22,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    if version:
+        import headrace
+
+        typer.echo(f"headrace {headrace.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
 app.command()(demo)
 app.command()(run)
 app.command()(explain)

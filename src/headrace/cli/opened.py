@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @contextmanager
 def opened(location: Path, *, existing: bool = False) -> Iterator[Engine]:
     """Open the engine at `location`, and close it afterwards."""
-    if existing and not (location.is_dir() and any(location.iterdir())):
+    if existing and not (location / "headrace.json").is_file():
         raise StorageError(
             f"There is no Headrace state at {location}.",
             way_out="Give the folder that `headrace run --location` was given (PIPELINE.state by default).",
@@ -28,7 +28,8 @@ def opened(location: Path, *, existing: bool = False) -> Iterator[Engine]:
     with working("Starting Spark"):
         import headrace
 
-        engine = headrace.connect(str(location))
+        # Looking must not keep anybody from writing, nor wait for who does.
+        engine = headrace.connect(str(location), read_only=True) if existing else headrace.connect(str(location))
     try:
         yield engine
     finally:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import signal
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.opened import opened
-from headrace.cli.screen import Json, err, first_rows, grid, guarded, out, print_json, rows_table, working
+from headrace.cli.screen import Json, count, err, first_rows, grid, guarded, out, print_json, rows_table, working
 from headrace.errors import StepFailedError
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from headrace import Engine
 
 POLL_SECONDS = 0.5
+
+
+class BadRows(StrEnum):
+    """The words of `on_bad_rows`."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
 
 
 @guarded
@@ -34,6 +42,10 @@ def run(
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Take in what the sources have now, print the views, and end.")
     ] = False,
+    on_bad_rows: Annotated[
+        BadRows,
+        typer.Option(help="Rows that break a rule of their table: end the run, or set them aside."),
+    ] = BadRows.FAIL,
     as_json: Json = False,
 ) -> None:
     """Keep the views of a pipeline file up to date, until Ctrl-C."""
@@ -42,6 +54,8 @@ def run(
     statements = read_pipeline(pipeline)
     with opened(location or pipeline.with_name(f"{pipeline.stem}.state")) as engine:
         from headrace.cli.build import build
+
+        engine.on_bad_rows = on_bad_rows.value
 
         with working("Creating tables and views"):
             for note in build(engine, statements, pipeline):
@@ -90,13 +104,13 @@ def _write_lines(engine: Engine, as_json: bool) -> None:
     """Print one line a change of the status: JSON objects on stdout, or words on stderr."""
     seen = None
     while engine.spark.streams.active:
-        found = engine.status()
-        if found["step"] != seen:
+        if engine.step != seen:
+            found = engine.status()
             seen = found["step"]
             if as_json:
                 print_json(found, indent=None)
             else:
-                views = ", ".join(f"{view['name']} {view['rows']:,} rows" for view in found["views"])
+                views = ", ".join(f"{view['name']} {count(view['rows'])} rows" for view in found["views"])
                 err().print(f"step {seen}: {views}", markup=False, soft_wrap=True)
         time.sleep(POLL_SECONDS)
 
@@ -104,11 +118,13 @@ def _write_lines(engine: Engine, as_json: bool) -> None:
 def _show_live(engine: Engine) -> None:
     from rich.live import Live
 
-    first = engine.status()
+    first = found = engine.status()
     started = time.monotonic()
     with Live(console=err(), refresh_per_second=4, transient=True) as live:
         while engine.spark.streams.active:
-            live.update(_display(engine.status(), first, time.monotonic() - started))
+            if engine.step != found["step"]:  # a status reads the views, so only a new step is worth one
+                found = engine.status()
+            live.update(_display(found, first, time.monotonic() - started))
             time.sleep(POLL_SECONDS)
 
 
@@ -127,5 +143,5 @@ def _display(found: dict[str, Any], first: dict[str, Any], seconds: float) -> Gr
         tables.add_row(table["name"], f"{table['rows']:,}", f"{table['rows'] - before.get(table['name'], 0):+,}")
     views = grid("view", ">rows")
     for view in found["views"]:
-        views.add_row(view["name"], f"{view['rows']:,}")
+        views.add_row(view["name"], count(view["rows"]))
     return Group(Text(head), tables, views)

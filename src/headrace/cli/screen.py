@@ -121,6 +121,11 @@ def rows_table(rows: ArrowTable, title: str, limit: int = SHOWN_ROWS) -> Group:
     return titled(f"{title}  ({rows.num_rows:,} {'row' if rows.num_rows == 1 else 'rows'}{shown})", table)
 
 
+def count(number: int | None) -> str:
+    """Show a number of rows; a view that cannot be read has none."""
+    return "?" if number is None else f"{number:,}"
+
+
 def first_rows(rows: ArrowTable, limit: int = SHOWN_ROWS) -> list[dict[str, Any]]:
     """Return the first rows of an Arrow table as objects."""
     found: list[dict[str, Any]] = rows.slice(0, limit).to_pylist()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.opened import opened
-from headrace.cli.screen import Json, grid, guarded, out, print_json, working
+from headrace.cli.screen import Json, count, grid, guarded, out, print_json, working
 
 SQL_WIDTH = 60
 
@@ -55,7 +55,7 @@ def _show(found: dict[str, Any]) -> None:
     for view in found["views"]:
         sql = " ".join(view["sql"].split())
         shown = sql if len(sql) <= SQL_WIDTH else sql[: SQL_WIDTH - 3] + "..."
-        views.add_row(view["name"], f"{view['rows']:,}", Text(shown))
+        views.add_row(view["name"], count(view["rows"]), Text(shown))
     sources = grid("source", ">last batch")
     for name, batch in (found.get("sources") or {}).items():
         sources.add_row(name, str(batch))

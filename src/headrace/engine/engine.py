@@ -8,32 +8,31 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.engine import frames, quarantine
+from headrace.engine import quarantine
 from headrace.engine.handles import Table, View
-from headrace.engine.inputs import check_frame
+from headrace.engine.inputs import check_frame, columns_of
+from headrace.engine.maintenance import Maintenance
 from headrace.engine.step import Step
-from headrace.engine.stepper import DRIVER_ROWS, Inputs, Outcome, Stepper
+from headrace.engine.stepper import DRIVER_ROWS, Stepper
 from headrace.engine.store import Store
-from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.errors import BadRowsError, HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.operators.layout import ViewLayout
 from headrace.relation import runfile
 from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import Column, TableSchema, check_name
-from headrace.relation.types import SqlType, sql_type
+from headrace.relation.schema import TableSchema, check_name
 from headrace.runtime.location import Location
-from headrace.runtime.program import Program, TableTask, ViewTask, table_arrangement, view_arrangement, why_catalyst
-from headrace.sql.catalyst import AnalysedView, analyse
+from headrace.runtime.program import table_arrangement, view_arrangement
+from headrace.sql.catalyst import analyse
 from headrace.sql.session import SqlSession
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
@@ -85,14 +84,14 @@ class Engine:
                     way_out="leave buckets out: their number is fixed when a location is made",
                 )
             self._sql = SqlSession(spark, self._store.settings.sql)
-            self._stepper = Stepper(self._sql.spark, executor, driver_rows)
+            self._maintenance = Maintenance(self._store, Stepper(self._sql.spark, executor, driver_rows))
             self._tables: dict[str, Table] = {}
             self._views: dict[str, View] = {}
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
             for name, definition in self._store.snapshot.views.items():
-                self._views[name] = self._make_view(name, definition["sql"])
+                self._add_view(self._make_view(name, definition["sql"]))
         except BaseException:
             self._store.close()
             raise
@@ -145,7 +144,7 @@ class Engine:
         Registering the same definition again returns the table that is there.
         """
         with self._lock:
-            definition = TableSchema.of(name, self._columns(name, schema), key, references)
+            definition = TableSchema.of(name, columns_of(name, schema), key, references)
             if name in self._tables:
                 if self._tables[name].schema != definition:
                     raise SchemaError(
@@ -173,26 +172,23 @@ class Engine:
                 return self._views[name]
             self._check_free(name)
             view = self._make_view(name, sql)
-            outcome = self._backfill(view)
-            self._store.commit(
-                self._store.next_record(views={name: {"sql": sql}}, buckets=outcome.result.buckets if outcome else {})
-            )
-            self._views[name] = view
-            return view
+            filled = self._maintenance.fill(name, view._analysed, view._layout)
+            self._store.commit(self._store.next_record(views={name: {"sql": sql}}, buckets=filled))
+            return self._add_view(view)
 
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
             if name in self._views:
                 parts = [view_arrangement(name, part) for part in self._views[name]._layout.arrangements]
-                del self._views[name]
+                del self._views[name], self._maintenance.views[name]
             elif name in self._tables:
                 users = [view.name for view in self._views.values() if view._layout.plan.table == name]
                 users += [t.name for t in self._tables.values() if name in dict(t.schema.references).values()]
                 if users:
                     raise SchemaError(f"table {name!r} is used by {', '.join(users)}", way_out="drop these first")
                 parts = [table_arrangement(name)]
-                del self._tables[name]
+                del self._tables[name], self._maintenance.tables[name]
                 self._sql.unregister(name)
             else:
                 raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
@@ -217,23 +213,18 @@ class Engine:
         source : (name, number) of a micro-batch; a number that was committed before is skipped.
         """
         start = time.perf_counter()
+        if not isinstance(changes, Mapping):
+            raise BadRowsError(
+                f"apply was given a {type(changes).__name__}", way_out="pass {table: changes}, as in {'orders': frame}"
+            )
         mode = on_bad_rows or self.on_bad_rows
         _one_of("on_bad_rows", mode, _BAD_ROWS)
         with self._lock:
-            snapshot = self._store.snapshot
-            if source is not None and snapshot.sources.get(source[0], -1) >= source[1]:
+            if source is not None and self._maintenance.committed_before(source):
+                snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             inputs = {name: self._input(name, given) for name, given in changes.items()}
-            tasks = tuple(self._table_task(name) for name in inputs)
-            program = self._program(tasks)
-            try:
-                outcome = self._stepper.run(program, inputs, self._analysed(), mode)
-                aside = quarantine.write(self._store, snapshot.step + 1, outcome.bad)
-                step = self._commit_step(program, inputs, outcome, aside, source, start)
-            except BaseException:
-                self._store.remove_orphans()
-                raise
-            return step
+            return self._maintenance.step(inputs, mode, source, start)
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
@@ -269,6 +260,8 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Tables, views, sources and sizes, as plain values."""
+        if self._store.read_only:
+            self._store.refresh()
         snapshot = self._store.snapshot
         return {
             "location": str(self.location),
@@ -277,7 +270,7 @@ class Engine:
             "buckets": self.buckets,
             "state_bytes": snapshot.bytes(),
             "tables": [{"name": t.name, "rows": t.rows, "key": list(t.key)} for t in self._tables.values()],
-            "views": [{"name": v.name, "rows": v.rows, "sql": v.sql} for v in self._views.values()],
+            "views": [_view_status(view) for view in self._views.values()],
             "sources": dict(snapshot.sources),
             "quarantined": {name: self.quarantine(name).num_rows for name in snapshot.quarantine},
             "last_step": snapshot.summary,
@@ -285,14 +278,9 @@ class Engine:
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns what is wrong, a line each."""
-        problems = []
         with self._store.reading() as snapshot:
-            for name in sorted(snapshot.files()):
-                try:
-                    runfile.read(self.location / "runs" / name).check()
-                except HeadraceError as error:
-                    problems.append(error.what)
-        return problems
+            files = sorted(snapshot.files())
+            return [problem for name in files if (problem := _damage(self.location / "runs" / name))]
 
     def close(self) -> None:
         """Stop streams and let go of the location; a session that `connect` started is stopped too."""
@@ -327,27 +315,17 @@ class Engine:
         if name.lower() in taken:
             raise SchemaError(f"the name {name!r} is taken by {taken[name.lower()]!r}", way_out="choose another name")
 
-    def _columns(self, name: str, schema: str | StructType | pa.Schema) -> list[Column]:
-        if isinstance(schema, pa.Schema):
-            return [Column(f.name, sql_type(f.type), f.nullable) for f in schema]
-        if isinstance(schema, str):
-            try:
-                schema = cast(StructType, StructType.fromDDL(schema))
-            except Exception as error:
-                raise SchemaError(
-                    f"table {name!r}: the schema is not Spark DDL: {str(error).splitlines()[0]}",
-                    way_out="write columns as in 'id BIGINT, price DECIMAL(10, 2) NOT NULL'",
-                ) from error
-        try:
-            return [Column(f.name, SqlType.parse(f.dataType.simpleString()), f.nullable) for f in schema.fields]
-        except SchemaError as error:
-            raise SchemaError(f"table {name!r}: {error.what}", way_out=error.way_out) from error
-
     def _add_table(self, schema: TableSchema) -> Table:
         self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])
-        table = Table(self, TableLayout(schema, self._store.settings.seed))
-        self._tables[schema.name] = table
-        return table
+        layout = TableLayout(schema, self._store.settings.seed)
+        self._maintenance.tables[schema.name] = layout
+        self._tables[schema.name] = Table(self, layout)
+        return self._tables[schema.name]
+
+    def _add_view(self, view: View) -> View:
+        self._maintenance.views[view.name] = (view._analysed, view._layout)
+        self._views[view.name] = view
+        return view
 
     def _make_view(self, name: str, sql: str) -> View:
         analysed = analyse(self._sql, name, sql)
@@ -356,97 +334,9 @@ class Engine:
                 raise UnsupportedSQLError(f"view {name!r}: {aggregate.sql} is not numeric", way_out="sum numbers only")
         return View(self, name, sql, analysed, ViewLayout(analysed.plan, self._store.settings.seed))
 
-    def _analysed(self) -> dict[str, AnalysedView]:
-        return {name: view._analysed for name, view in self._views.items()}
-
     def _input(self, name: str, given: Any) -> ChangeBatch | DataFrame:
         schema = self._table(name).schema
         return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
-
-    def _table_task(self, name: str) -> TableTask:
-        views = [view for view in self._views.values() if view._layout.plan.table == name]
-        return TableTask(self._tables[name]._layout, tuple(self._view_task(view, i) for i, view in enumerate(views)))
-
-    def _view_task(self, view: View, number: int) -> ViewTask:
-        prefix = None if why_catalyst(view._layout.plan) is None else f"__v{number}_"
-        return ViewTask(view.name, view._layout, prefix)
-
-    def _program(self, tasks: tuple[TableTask, ...]) -> Program:
-        snapshot = self._store.snapshot
-        needed = {table_arrangement(task.name) for task in tasks} | {
-            view_arrangement(view.name, part)
-            for task in tasks
-            for view in task.views
-            for part in view.layout.arrangements
-        }
-        state = {name: buckets for name, buckets in snapshot.arrangements.items() if name in needed}
-        return Program(snapshot.version + 1, str(self.location), self.buckets, tasks, state, fsync=self._store.fsync)
-
-    def _backfill(self, view: View) -> Outcome | None:
-        table = self._tables[view._layout.plan.table]
-        if not table.rows:
-            return None
-        task = TableTask(table._layout, (self._view_task(view, 0),), store=False)
-        program = self._program((task,))
-        with self._store.reading() as snapshot:
-            frame = frames.table_frame(
-                self._sql.spark, str(self.location), table._layout, snapshot.arrangements, self.buckets
-            )
-            inputs: Inputs = {table.name: frame}
-            try:
-                outcome = self._stepper.run(program, inputs, {view.name: view._analysed}, "fail")
-            except BaseException:
-                self._store.remove_orphans()
-                raise
-        # What filling a view wrote as changes is no step's change; the orphan sweep of the next open would take it.
-        for names in outcome.result.changes.values():
-            for name in names:
-                (self._store.location.runs / name).unlink(missing_ok=True)
-        return outcome
-
-    def _commit_step(
-        self,
-        program: Program,
-        inputs: Inputs,
-        outcome: Outcome,
-        aside: dict[str, list[str]],
-        source: tuple[str, int] | None,
-        start: float,
-    ) -> Step:
-        result, snapshot = outcome.result, self._store.snapshot
-        counts = {name: len(given) if isinstance(given, ChangeBatch) else None for name, given in inputs.items()}
-        quarantined = {name: len(bad.reasons) for name, bad in outcome.bad.items()}
-        rows = {
-            name: result.seen.get(name, 0) if count is None else count - quarantined.get(name, 0)
-            for name, count in counts.items()
-        }
-        watched = [view.name for task in program.tables for view in task.views]
-        step = Step(
-            number=snapshot.step + 1,
-            rows=rows,
-            seconds=time.perf_counter() - start,
-            state_bytes=0,
-            views={name: result.summaries[name] for name in watched if name in result.summaries},
-            ran=outcome.ran,
-            why=outcome.why,
-            quarantined=quarantined,
-        )
-        record = self._store.next_record(
-            step=step.number,
-            buckets=result.buckets,
-            changes=result.changes,
-            sources={source[0]: source[1]} if source else {},
-            quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
-            summary={"text": str(step), "ran": step.ran, "why": step.why, "id": uuid.uuid4().hex},
-        )
-        self._store.commit(record)
-        return Step(
-            **{
-                **step.__dict__,
-                "seconds": time.perf_counter() - start,
-                "state_bytes": self._store.snapshot.bytes(),
-            }
-        )
 
     def _sources(self) -> Any:
         if self._streams is None:
@@ -470,6 +360,21 @@ def connect(location: str | Path, *, cores: int | None = None, **options: Any) -
         raise
     engine._owns_session = running is None
     return engine
+
+
+def _view_status(view: View) -> dict[str, Any]:
+    try:
+        return {"name": view.name, "rows": view.rows, "sql": view.sql}
+    except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else
+        return {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
+
+
+def _damage(path: Path) -> str | None:
+    try:
+        runfile.read(path).check()
+    except HeadraceError as error:
+        return error.what
+    return None
 
 
 def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:

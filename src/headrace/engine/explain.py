@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
-from headrace.rings import Compensated, Integer, Product
+from headrace.rings import Integer
 from headrace.runtime.program import why_catalyst
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class Explanation:
         lines.append(f"  a step     {self.estimated}")
         if self.last_step:
             lines.append(f"  last step  {self.last_step['text']}")
-            lines.append(f"             ran in the {self.last_step['ran']}: {self.last_step['why']}")
+            place = "in the driver" if self.last_step["ran"] == "driver" else "as a Spark job"
+            lines.append(f"             ran {place}: {self.last_step['why']}")
         return "\n".join(lines)
 
 
@@ -95,7 +96,7 @@ def explain(engine: Engine, view: View) -> Explanation:
         ArrangementExplained(
             part,
             _keys(layout, part),
-            describe(layout.arrangements[part]),
+            _payload(layout) if part == GROUPS else "count",
             sum(runs for runs, _, _ in sizes),
             sum(entries for _, entries, _ in sizes),
             sum(size for _, _, size in sizes),
@@ -131,19 +132,20 @@ def explain(engine: Engine, view: View) -> Explanation:
     )
 
 
-def describe(ring: object) -> str:
-    """Name a ring in words.
-
-    >>> describe(Product((Integer(1), Compensated())))
-    '(count, double sum with its rounding error)'
-    """
-    if isinstance(ring, Product):
-        return f"({', '.join(describe(part) for part in ring.parts)})"
-    if isinstance(ring, Compensated):
-        return "double sum with its rounding error"
-    if isinstance(ring, Integer):
-        return "count" if ring.limbs == 1 else f"exact {64 * ring.limbs}-bit sum"
-    return type(ring).__name__
+def _payload(layout: ViewLayout) -> str:
+    """Say what a group's payload holds, in words."""
+    words = []
+    for part in layout.components:
+        argument = "" if part.argument is None else f" of {layout.plan.arguments[part.argument]}"
+        if part.role == "rows":
+            words.append("row count")
+        elif part.role == "present":
+            words.append(f"count{argument}")
+        elif isinstance(part.ring, Integer):
+            words.append(f"exact {64 * part.ring.limbs}-bit sum{argument}")
+        else:
+            words.append(f"sum{argument} with its rounding error")
+    return f"({', '.join(words)})"
 
 
 def _keys(layout: ViewLayout, part: str) -> str:

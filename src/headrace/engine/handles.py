@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from headrace.engine import frames
 from headrace.engine.explain import Explanation, explain
+from headrace.errors import SchemaError
 from headrace.operators.aggregate import empty_total, read_changes
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
@@ -55,13 +56,12 @@ class Table:
 
     def to_arrow(self) -> pa.Table:
         """The current rows."""
-        root = str(self._engine.location)
-        with self._engine._store.reading() as snapshot:
-            parts = [
-                frames.table_bucket(root, self._layout, snapshot.arrangements, bucket)
-                for bucket in range(self._engine.buckets)
-            ]
-        table = pa.concat_tables(parts)
+        root, buckets = str(self._engine.location), range(self._engine.buckets)
+        table = self._engine._store.read(
+            lambda snapshot: pa.concat_tables(
+                [frames.table_bucket(root, self._layout, snapshot.arrangements, bucket) for bucket in buckets]
+            )
+        )
         counts = table.column(DIFF).to_numpy()
         table = table.drop_columns([DIFF])
         return table.take(pa.array(np.repeat(np.arange(len(counts)), counts))) if (counts != 1).any() else table
@@ -93,6 +93,8 @@ class View:
     def rows(self) -> int:
         """How many rows the view has now."""
         plan = self._layout.plan
+        if plan.having is None and plan.shape is Shape.TOTAL:
+            return 1
         if plan.having is None and plan.shape is Shape.GROUPS:
             buckets = self._engine._store.snapshot.arrangements.get(view_arrangement(self.name, GROUPS), {})
             return sum(state.live for state in buckets.values())
@@ -100,6 +102,7 @@ class View:
 
     def to_df(self) -> DataFrame:
         """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
+        self._check_there()
         engine = self._engine
         owner = _Pin()
         snapshot = engine._store.pin_for(owner)
@@ -113,13 +116,14 @@ class View:
 
     def to_arrow(self) -> pa.Table:
         """The view as of the last step."""
-        root = str(self._engine.location)
-        with self._engine._store.reading() as snapshot:
-            parts = [
-                frames.view_bucket(root, self._layout, self.name, snapshot.arrangements, bucket)
-                for bucket in range(self._engine.buckets)
-            ]
-        return self._finish(pa.concat_tables(parts))
+        self._check_there()
+        root, buckets = str(self._engine.location), range(self._engine.buckets)
+        groups = self._engine._store.read(
+            lambda snapshot: pa.concat_tables(
+                [frames.view_bucket(root, self._layout, self.name, snapshot.arrangements, b) for b in buckets]
+            )
+        )
+        return self._finish(groups)
 
     def to_pandas(self) -> pd.DataFrame:
         """The view as of the last step, as a pandas DataFrame."""
@@ -127,13 +131,8 @@ class View:
 
     def changes(self) -> pa.Table:
         """What the last step changed: rows that left with `__diff` -1, rows that came with +1."""
-        root = self._engine.location
-        with self._engine._store.reading() as snapshot:
-            files = snapshot.changes.get(self.name, [])
-            runs = [runfile.read(root / "runs" / name) for name in files]
-            for run in runs:
-                run.check()
-            pairs = [read_changes(self._layout, Run(run.words, run.payload, run.values)) for run in runs]
+        self._check_there()
+        pairs = self._engine._store.read(self._read_changes)
         sides = []
         for side, sign in ((0, -1), (1, 1)):
             tables = [pair[side] for pair in pairs]
@@ -144,8 +143,19 @@ class View:
         groups = pa.concat_tables(sides) if sides else arrow_schema(columns).empty_table()
         return _cancelled(self._finish(groups, keep=(DIFF,)))
 
+    def _read_changes(self, snapshot: Snapshot) -> list[tuple[pa.Table, pa.Table]]:
+        runs = [runfile.read(self._engine.location / "runs" / name) for name in snapshot.changes.get(self.name, [])]
+        for run in runs:
+            run.check()
+        return [read_changes(self._layout, Run(run.words, run.payload, run.values)) for run in runs]
+
+    def _check_there(self) -> None:
+        if self._engine.views.get(self.name) is not self:
+            raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again with engine.view(...)")
+
     def explain(self) -> Explanation:
         """Say how the view is kept, why so, and what it costs."""
+        self._check_there()
         return explain(self._engine, self)
 
     def _finish(self, groups: pa.Table, keep: tuple[str, ...] = ()) -> pa.Table:

@@ -1,18 +1,44 @@
-"""Spark DataFrames as changes: checked against the table, cast, and joined by the columns that Catalyst evaluates."""
+"""What comes in from Spark's side: schemas in its words, and DataFrames as changes, checked, cast and evaluated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from headrace.errors import BadRowsError, HeadraceError
+from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.relation.change import check_columns
-from headrace.relation.schema import DIFF, TableSchema
-from headrace.relation.types import SqlType
+from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.types import SqlType, sql_type
 from headrace.runtime.program import TableTask
 from headrace.sql.catalyst import AnalysedView
+
+
+def columns_of(table: str, schema: str | StructType | pa.Schema) -> list[Column]:
+    """Read the columns of a table from Spark DDL, a StructType or an Arrow schema."""
+    try:
+        if isinstance(schema, pa.Schema):
+            return [Column(field.name, sql_type(field.type), field.nullable) for field in schema]
+        if isinstance(schema, str):
+            schema = cast(StructType, StructType.fromDDL(schema))
+        if not isinstance(schema, StructType):
+            raise SchemaError(
+                f"the schema is a {type(schema).__name__}", way_out="give Spark DDL, a StructType or an Arrow schema"
+            )
+        return [Column(f.name, SqlType.parse(f.dataType.simpleString()), f.nullable) for f in schema.fields]
+    except PySparkException as error:
+        said = next(filter(str.strip, str(error).splitlines()), "").strip()
+        raise SchemaError(
+            f"table {table!r}: the schema is not Spark DDL: {said}",
+            way_out="write columns as in 'id BIGINT, price DECIMAL(10, 2) NOT NULL'",
+        ) from error
+    except SchemaError as error:
+        raise SchemaError(f"table {table!r}: {error.what}", way_out=error.way_out) from error
 
 
 def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:

@@ -42,10 +42,14 @@ class Step:
     def __str__(self) -> str:
         if self.skipped:
             return f"step {self.number}: nothing to do, this micro-batch was committed before"
-        rows = ", ".join(f"{count:,} rows of {table}" for table, count in self.rows.items()) or "no rows"
+        rows = ", ".join(f"{_rows(count)} of {table}" for table, count in self.rows.items()) or "no rows"
         changed = ", ".join(
             f"{name} +{c.inserted:,} -{c.deleted:,} ~{c.updated:,}" for name, c in self.views.items() if c
         )
-        aside = "".join(f"; {count:,} bad rows of {table} set aside" for table, count in self.quarantined.items())
+        aside = "".join(f"; {_rows(count, 'bad ')} of {table} set aside" for table, count in self.quarantined.items())
         took = f"{self.seconds * 1e3:,.1f} ms ({self.ran})"
         return f"step {self.number}: {rows} in {took}; {changed or 'no view changed'}{aside}"
+
+
+def _rows(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}row{'' if count == 1 else 's'}"

@@ -24,6 +24,7 @@ from headrace.engine.inputs import with_catalyst
 from headrace.errors import StepFailedError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
+from headrace.relation.columns import take_rows
 from headrace.relation.schema import DIFF, Column, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.inline import run_inline
@@ -60,7 +61,7 @@ class Stepper:
         """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
         if on_bad_rows == "quarantine":
             judged = self._attempt(replace(program, judge_only=True), inputs, views)
-            bad = _by_table(judged.result.bad)
+            bad = _by_table(program, judged.result.bad)
             if bad:
                 program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
             return replace(self._refusing(program, inputs, views), bad=bad)
@@ -69,7 +70,7 @@ class Stepper:
     def _refusing(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         outcome = self._attempt(program, inputs, views)
         if outcome.result.bad:
-            raise next(iter(_by_table(outcome.result.bad).values())).error()
+            raise next(iter(_by_table(program, outcome.result.bad).values())).error()
         return outcome
 
     def _attempt(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
@@ -156,11 +157,22 @@ def _collected(task: TableTask, frame: DataFrame) -> ChangeBatch:
     return ChangeBatch(rows, np.ascontiguousarray(diff))
 
 
-def _by_table(bad: list[BadRows]) -> dict[str, BadRows]:
-    tables: dict[str, list[BadRows]] = {}
-    for part in bad:
-        tables.setdefault(part.table, []).append(part)
-    return {name: combine_bad_rows(parts) for name, parts in tables.items()}
+def _by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
+    """Put the bad rows of each table together; a row that breaks the rules of several judges is named once."""
+    found = {}
+    for task in program.tables:
+        kept: list[BadRows] = []
+        seen = np.zeros(0, np.uint64)
+        for judge in sorted({part.judge for part in bad if part.table == task.name}):
+            part = combine_bad_rows([p for p in bad if p.table == task.name and p.judge == judge])
+            identity = row_identity(task.layout, part.rows, part.diff)
+            new = np.flatnonzero(~np.isin(identity, seen))
+            reasons = [part.reasons[i] for i in new.tolist()]
+            kept.append(BadRows(part.table, take_rows(part.rows, new), part.diff[new], reasons))
+            seen = np.concatenate([seen, identity])
+        if kept:
+            found[task.name] = combine_bad_rows(kept)
+    return found
 
 
 def _without(task: TableTask, bad: BadRows | None) -> TableTask:
@@ -182,8 +194,17 @@ def _explained(run: Callable[[], T]) -> T:
     try:
         return run()
     except (PySparkException, Py4JError) as error:
-        message = str(error).split("\nJVM stacktrace")[0].strip()
         raise StepFailedError(
-            f"the step failed in Spark and was not committed: {message}",
+            f"the step failed in Spark and was not committed: {_readable(error)}",
             way_out="correct the rows, or the view whose expression they break, and apply the changes again",
         ) from error
+
+
+def _readable(error: Exception) -> str:
+    """Spark's message without the stack traces that it carries along."""
+    lines = []
+    for line in str(error).strip().splitlines():
+        if line.startswith(("JVM stacktrace", "Driver stacktrace", "\tat ", "Caused by:")):
+            break
+        lines.append(line)
+    return "\n".join(lines).strip()

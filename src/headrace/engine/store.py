@@ -11,16 +11,18 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from headrace.errors import StorageError
+from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, Settings
 from headrace.runtime.log import CommitLog, Record, Snapshot
 from headrace.runtime.tasks import forget_runs
 
 GRACE_SECONDS = 300.0
+_ATTEMPTS = 20
+T = TypeVar("T")
 
 
 class Store:
@@ -35,12 +37,14 @@ class Store:
         self._doomed: set[str] = set()
         self._lock = threading.RLock()
         self._next_pin = 0
+        self._closed = False
         self.snapshot = Snapshot()
         self.settings: Settings
 
     def open(self, buckets: int, sql: dict[str, str]) -> None:
         """Read what is there, or make a new location; a writer also removes orphans."""
         if not self.read_only:
+            self.location.check_usable()
             self.location.lock()
         try:
             if self.location.exists:
@@ -52,12 +56,40 @@ class Store:
                 )
             else:
                 self.settings = self.location.create(buckets, sql)
-            self.snapshot = self._log.load()
+            self.refresh()
             if not self.read_only:
                 self.remove_orphans()
         except BaseException:
             self.location.unlock()
             raise
+
+    def refresh(self) -> None:
+        """Read the log again. A reader may meet a writer that replaces records by a checkpoint, and looks once more."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self.snapshot = self._log.load()
+                return
+            except CorruptFileError:
+                if not self.read_only or attempt == _ATTEMPTS - 1:
+                    raise
+
+    def read(self, work: Callable[[Snapshot], T]) -> T:
+        """Read something from the current snapshot, whose files stay for as long as it takes.
+
+        A reader in another process cannot pin files; when the writer has removed some, it reads what is current.
+        """
+        for _ in range(_ATTEMPTS):
+            if self.read_only:
+                self.refresh()
+            with self.reading() as snapshot:
+                try:
+                    return work(snapshot)
+                except CorruptFileError:
+                    if not self.read_only or self._log.load().version == snapshot.version:
+                        raise
+        raise StorageError(
+            f"{self.location.root} changes faster than it can be read", way_out="read it in the engine that writes it"
+        )
 
     def remove_orphans(self) -> int:
         """Remove files of steps that never happened; returns how many there were."""
@@ -82,6 +114,7 @@ class Store:
 
     def commit(self, record: Record) -> None:
         """Append a record; when this returns, the step has happened."""
+        self._check_open()
         if self.read_only:
             raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
         before, after = self.snapshot, self.snapshot.after(record)
@@ -90,6 +123,12 @@ class Store:
         with self._lock:
             self._doomed |= before.files() - after.files()
         self._bury()
+
+    def roll_back(self) -> None:
+        """Forget a step that failed: what was committed is what the log says, and every other file goes."""
+        # Read again, because an interrupt may have come between the commit and the moment this object learnt of it.
+        self.snapshot = self._log.load()
+        self.remove_orphans()
 
     def next_record(self, **changes: Any) -> Record:
         """A record that follows the current snapshot and keeps what the last step reported."""
@@ -100,6 +139,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Snapshot]:
         """Keep the files of the current snapshot for the duration of a read."""
+        self._check_open()
         with self._lock:
             snapshot, pin = self.snapshot, self._pin()
         try:
@@ -117,7 +157,12 @@ class Store:
 
     def close(self) -> None:
         """Let go of the location."""
+        self._closed = True
         self.location.unlock()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"the engine of {self.location.root} is closed", way_out="open the location again")
 
     def _pin(self) -> int:
         self._next_pin += 1
@@ -146,5 +191,6 @@ class Store:
             gone = self._doomed - pinned
             self._doomed -= gone
         for name in gone:
-            (self.location.runs / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the step has happened; the next open tries again
+                (self.location.runs / name).unlink(missing_ok=True)
         forget_runs(str(self.location.root), gone)

@@ -46,8 +46,9 @@ class Evaluated:
         )
 
 
-def not_summable(layout: ViewLayout, rows: Evaluated) -> tuple[NDArray[np.bool_], str] | None:
+def not_summable(layout: ViewLayout, rows: Evaluated) -> dict[int, str]:
     """Find rows whose argument the ring cannot take: doubles without an inverse, or whose sum may come to have none."""
+    found: dict[int, str] = {}
     for part in layout.components:
         if part.role == "sum" and isinstance(part.ring, Compensated):
             assert part.argument is not None
@@ -56,10 +57,10 @@ def not_summable(layout: ViewLayout, rows: Evaluated) -> tuple[NDArray[np.bool_]
             # Also false for NaN. Beyond the limit a sum could reach infinity, from which nothing can be taken away.
             wrong = ~(np.abs(values) <= _LARGEST_SUMMED)
             if wrong.any():
-                wrong &= validity(rows.arguments[part.argument])
-                if wrong.any():
-                    return wrong, f"NaN or infinity (or more than 1e288) in {argument}, which the view sums"
-    return None
+                reason = f"NaN or infinity (or more than 1e288) in {argument}, which the view sums"
+                for i in np.flatnonzero(wrong & validity(rows.arguments[part.argument])):
+                    found.setdefault(int(i), reason)
+    return found
 
 
 def group_words(layout: ViewLayout, rows: Evaluated) -> Words:

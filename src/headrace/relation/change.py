@@ -53,6 +53,7 @@ class BadRows:
     rows: pa.Table
     diff: NDArray[np.int64]
     reasons: Sequence[str]
+    judge: str = ""  # the view whose rules they break; empty for the table's own
 
     def error(self) -> BadRowsError:
         """Say which rows are bad and why, in up to five samples."""
@@ -78,7 +79,7 @@ class BadRows:
 
 
 def combine_bad_rows(parts: Sequence[BadRows]) -> BadRows:
-    """Put the bad rows of one table together."""
+    """Put bad rows of one table behind one another."""
     return BadRows(
         parts[0].table,
         pa.concat_tables([part.rows for part in parts]),

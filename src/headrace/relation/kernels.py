@@ -276,14 +276,8 @@ def _bounds(words, probes, lows, highs, above, out):  # type: ignore[no-untyped-
                 low += step
                 step *= 2
             high = min(high, low + step)
-        while low < high:
-            middle = (low + high) >> 1
-            if _compare(words, middle, probes, j, width) < above:
-                low = middle + 1
-            else:
-                high = middle
-        out[j] = low
-        before = low
+        before = _halve(words, probes, j, above, low, high)
+        out[j] = before
 
 
 @_jit

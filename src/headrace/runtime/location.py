@@ -51,12 +51,17 @@ class Location:
     def exists(self) -> bool:
         return (self.root / "headrace.json").exists()
 
-    def create(self, buckets: int, sql: dict[str, str]) -> Settings:
-        """Make the folders and fix the settings."""
-        if self.root.exists() and any(entry.name != "lock" for entry in self.root.iterdir()):
+    def check_usable(self) -> None:
+        """Refuse a file, or a folder with other things in it, before anything is written to it."""
+        if self.root.exists() and not self.root.is_dir():
+            raise StorageError(f"{self.root} is a file, not a folder", way_out="give a folder for the state")
+        if self.root.is_dir() and not self.exists and any(entry.name != "lock" for entry in self.root.iterdir()):
             raise StorageError(
                 f"{self.root} has files but is not a Headrace location", way_out="choose an empty or a new folder"
             )
+
+    def create(self, buckets: int, sql: dict[str, str]) -> Settings:
+        """Make the folders and fix the settings."""
         for folder in (self.log, self.runs, self.batches, self.quarantine, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
         settings = Settings(buckets, secrets.randbits(62), sql)
@@ -108,8 +113,11 @@ class Location:
         return f"{version:010d}-{uuid.uuid4().hex}{suffix}"
 
 
-def write_atomically(path: Path, data: bytes, *, fsync: bool) -> None:
-    """Write a file under another name and rename it: it is there wholly or not at all."""
+def write_atomically(path: Path, data: bytes, *, fsync: bool, exclusive: bool = False) -> None:
+    """Write a file under another name and put it in place at once: it is there wholly or not at all.
+
+    With `exclusive` a file that is there already is never replaced: two writers cannot both believe they committed.
+    """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(partial, "xb") as file:
@@ -117,7 +125,11 @@ def write_atomically(path: Path, data: bytes, *, fsync: bool) -> None:
             file.flush()
             if fsync:
                 os.fsync(file.fileno())
-        os.rename(partial, path)
+        if exclusive:
+            os.link(partial, path)
+            partial.unlink()
+        else:
+            os.rename(partial, path)
         if fsync:
             folder = os.open(path.parent, os.O_RDONLY)
             try:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CorruptFileError
+from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, write_atomically
 
 CHECKPOINT_EVERY = 64
@@ -181,9 +182,11 @@ class CommitLog:
 
     def append(self, record: Record, after: Snapshot) -> None:
         """Commit: when this returns, the record exists; if it raises, it does not."""
-        write_atomically(self._path(record.version), record.to_bytes(), fsync=self.fsync)
+        write_atomically(self._path(record.version), record.to_bytes(), fsync=self.fsync, exclusive=True)
         if record.version % CHECKPOINT_EVERY == 0:
-            self._checkpoint(after)
+            # The record is in place, so the step has happened; without a checkpoint the next open only takes longer.
+            with suppress(StorageError, OSError):
+                self._checkpoint(after)
 
     def _path(self, version: int) -> Path:
         return self.location.log / f"{version:012d}.commit"

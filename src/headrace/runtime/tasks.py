@@ -110,10 +110,11 @@ def _map_view(
 ) -> None:
     evaluated = evaluate(view, rows, diff)
     wrong = not_summable(view.layout, evaluated)
-    if wrong is not None:
-        mask, reason = wrong
-        chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(evaluated.origin[mask])
-        out.bad.append(BadRows(task.name, chosen.rows, chosen.diff, [f"view {view.name!r}: {reason}"] * len(chosen)))
+    if wrong:
+        at = evaluated.origin[np.array(sorted(wrong))]
+        chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(at)
+        reasons = [f"view {view.name!r}: {wrong[i]}" for i in sorted(wrong)]
+        out.bad.append(BadRows(task.name, chosen.rows, chosen.diff, reasons, judge=view.name))
         return
     if program.judge_only or not len(evaluated.diff):
         return

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
@@ -55,6 +56,9 @@ def analyse(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
             optimized = execution.optimizedPlan()
         except PySparkException as error:
             raise _explained(view_name, error) from None
+        except Py4JJavaError as error:  # a statement that Spark itself stumbles over, such as an INSERT
+            said = str(error.java_exception.getMessage()).splitlines()[0]
+            raise UnsupportedSQLError(f"view {view_name!r}: {said}", way_out="write the view as one SELECT") from None
     schema = _schema(execution.analyzed(), session, refusals)
     flat = Flattener(session.catalyst, refusals).flatten(optimized)
     plan = _plan(flat, schema)

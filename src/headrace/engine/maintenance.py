@@ -1,0 +1,165 @@
+"""Maintenance: turns changes into programs, has them run, and commits what they did.
+
+This is the one place where a step happens: everything before it only prepares, everything in the executors can be
+thrown away, and the commit at its end is the moment from which the step exists.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from headrace.engine import frames, quarantine
+from headrace.engine.step import Step
+from headrace.engine.stepper import Inputs, Outcome, Stepper
+from headrace.engine.store import Store
+from headrace.errors import BadRowsError, StepFailedError
+from headrace.operators.layout import ViewLayout
+from headrace.relation.change import ChangeBatch
+from headrace.relation.columns import whole
+from headrace.relation.layout import TableLayout
+from headrace.relation.schema import DIFF
+from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.program import Program, TableTask, ViewTask, table_arrangement, view_arrangement, why_catalyst
+from headrace.sql.catalyst import AnalysedView
+
+Source = tuple[str, int]
+
+
+class Maintenance:
+    """Steps and fillings of views for one engine."""
+
+    def __init__(self, store: Store, stepper: Stepper) -> None:
+        self._store = store
+        self._stepper = stepper
+        self.tables: dict[str, TableLayout] = {}
+        self.views: dict[str, tuple[AnalysedView, ViewLayout]] = {}
+
+    def committed_before(self, source: Source) -> bool:
+        """Whether a micro-batch has made its step already."""
+        name, number = source
+        return self._store.snapshot.sources.get(name, -1) >= number
+
+    def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
+        """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
+        program = self._program(tuple(self._table_task(name) for name in inputs))
+        analysed = {name: view for name, (view, _) in self.views.items()}
+        try:
+            outcome = self._stepper.run(program, inputs, analysed, on_bad_rows)
+            aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
+            return self._commit(inputs, outcome, aside, source, start)
+        except BaseException:
+            self._store.roll_back()
+            raise
+
+    def fill(self, name: str, analysed: AnalysedView, layout: ViewLayout) -> Arrangements:
+        """Compute a new view from the rows its table has; the caller commits the arrangements with the view."""
+        table = self.tables[layout.plan.table]
+        snapshot = self._store.snapshot
+        stored = snapshot.arrangements.get(table_arrangement(table.schema.name), {})
+        rows = sum(state.live for state in stored.values())
+        if not rows:
+            return {}
+        program = self._program((TableTask(table, (_view_task(name, layout, 0),), store=False),))
+        with self._store.reading():
+            try:
+                given = self._rows_of(table, snapshot, rows)
+                outcome = self._stepper.run(program, {table.schema.name: given}, {name: analysed}, "fail")
+            except BaseException as error:
+                self._store.roll_back()
+                raise _filling_failed(name, error) from error
+        # Filling a view is no change to it: nobody is told, so what it wrote as changes can go.
+        for file in outcome.result.changes.get(name, []):
+            (self._store.location.runs / file).unlink(missing_ok=True)
+        return outcome.result.buckets
+
+    def _rows_of(self, table: TableLayout, snapshot: Snapshot, rows: int) -> ChangeBatch | DataFrame:
+        """The rows of a table: in the driver when they are few, else as a DataFrame with a task a bucket."""
+        root, buckets = str(self._store.location.root), self._store.settings.buckets
+        if rows > self._stepper.driver_rows:
+            return frames.table_frame(self._stepper.spark, root, table, snapshot.arrangements, buckets)
+        parts = [frames.table_bucket(root, table, snapshot.arrangements, bucket) for bucket in range(buckets)]
+        everything = pa.concat_tables(parts).combine_chunks()
+        return ChangeBatch(everything.drop_columns([DIFF]), whole(everything.column(DIFF)).to_numpy())
+
+    def _table_task(self, name: str) -> TableTask:
+        followers = [(view, layout) for view, (_, layout) in self.views.items() if layout.plan.table == name]
+        return TableTask(self.tables[name], tuple(_view_task(*pair, i) for i, pair in enumerate(followers)))
+
+    def _program(self, tasks: tuple[TableTask, ...]) -> Program:
+        snapshot = self._store.snapshot
+        needed = {table_arrangement(task.name) for task in tasks} | {
+            view_arrangement(view.name, part)
+            for task in tasks
+            for view in task.views
+            for part in view.layout.arrangements
+        }
+        return Program(
+            version=snapshot.version + 1,
+            root=str(self._store.location.root),
+            buckets=self._store.settings.buckets,
+            tables=tasks,
+            state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
+            fsync=self._store.fsync,
+        )
+
+    def _commit(
+        self,
+        inputs: Inputs,
+        outcome: Outcome,
+        aside: Mapping[str, list[str]],
+        source: Source | None,
+        start: float,
+    ) -> Step:
+        result, snapshot = outcome.result, self._store.snapshot
+        quarantined = {name: len(bad.reasons) for name, bad in outcome.bad.items()}
+        step = Step(
+            number=snapshot.step + 1,
+            rows={
+                # Of a Spark DataFrame only the tasks know how many rows it had.
+                name: len(given) - quarantined.get(name, 0)
+                if isinstance(given, ChangeBatch)
+                else result.seen.get(name, 0)
+                for name, given in inputs.items()
+            },
+            seconds=time.perf_counter() - start,
+            state_bytes=0,
+            views=dict(result.summaries),
+            ran=outcome.ran,
+            why=outcome.why,
+            quarantined=quarantined,
+        )
+        self._store.commit(
+            self._store.next_record(
+                step=step.number,
+                buckets=result.buckets,
+                changes=result.changes,
+                sources=dict([source]) if source else {},
+                quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
+                summary={"text": str(step), "ran": step.ran, "why": step.why},
+            )
+        )
+        return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
+
+
+def _filling_failed(view: str, error: BaseException) -> BaseException:
+    """Say of a view what its step says of a change batch: nobody applied one."""
+    if isinstance(error, BadRowsError):
+        return BadRowsError(
+            f"view {view!r} cannot be filled: {error.what}",
+            way_out="correct or delete these rows of the table first, or leave them out with WHERE",
+        )
+    if isinstance(error, StepFailedError):
+        return StepFailedError(
+            f"view {view!r} cannot be filled: {error.what}",
+            way_out="correct the expression, or the rows of the table that it fails on, and create the view again",
+        )
+    return error
+
+
+def _view_task(name: str, layout: ViewLayout, number: int) -> ViewTask:
+    return ViewTask(name, layout, None if why_catalyst(layout.plan) is None else f"__v{number}_")
