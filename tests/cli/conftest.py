@@ -41,7 +41,7 @@ class FakeView:
 class FakeEngine:
     def __init__(self, location: str, spark: Any = None) -> None:
         Path(location).mkdir(parents=True, exist_ok=True)
-        (Path(location) / "manifest").touch()
+        (Path(location) / "headrace.json").touch()
         self.location = location
         self.spark = spark
         self.tables: dict[str, Any] = {}
