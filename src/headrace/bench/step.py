@@ -83,7 +83,9 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace) -> dict[s
         ratios["step of 10,000: this table / a tenth of it"] = (
             by_size[10_000]["seconds"] / small["results"][1]["seconds"]
         )
-    ratios["peak bytes / group (while stepping)"] = large["peak"] / options.groups
+    for size, peak in large["peaks"].items():
+        ratios[f"peak bytes of a step of {size:,} / group"] = peak / options.groups
+    ratios["bytes of the view's state / group"] = large["view_bytes"] / options.groups
     return {
         "bench": "step",
         "config": {
@@ -118,14 +120,14 @@ def _measure(
         results.append(
             {"system": "headrace", "case": "load", "rows": rows, "seconds": seconds, "rows_per_s": rows / seconds}
         )
-        peak = 0
+        peaks: dict[int, int] = {}
         for size in sizes:
             for _ in range(3):  # as warm as the peers, which run twice before they are timed
                 engine.apply({"t": source.changes(size)})
+            batches = [source.changes(size) for _ in range(options.repeat)]  # made before memory is watched
             with PeakMemory() as memory:
-                steps = [engine.apply({"t": source.changes(size)}) for _ in range(options.repeat)]
-            if size <= 10_000:
-                peak = max(peak, memory.grown)
+                steps = [engine.apply({"t": batch}) for batch in batches]
+            peaks[size] = memory.grown
             times = [step.seconds for step in steps]
             median = statistics.median(times)
             results.append(
@@ -137,17 +139,24 @@ def _measure(
                     "rows_per_s": size / median,
                     "mean_seconds": statistics.fmean(times),
                     "max_seconds": max(times),
-                    "peak_mb": memory.peak / 1e6,
+                    "peak_mb": memory.grown / 1e6,
                     "state_mb": steps[-1].state_bytes / 1e6,
                     "ran": steps[-1].ran,
                 }
             )
         rows_now = engine.tables["t"].to_arrow()
         answer = view.to_arrow()
+        view_bytes = view.explain().state_bytes
     recompute, expected = _recompute(spark, root / "recompute", rows_now)
     # Random doubles are summed in another order by Spark, so they agree to rounding only.
     assert_same(answer, expected, relative=1e-9)
-    return {"results": results, "recompute": recompute, "peak": peak, "table_rows": rows_now.num_rows}
+    return {
+        "results": results,
+        "recompute": recompute,
+        "peaks": peaks,
+        "table_rows": rows_now.num_rows,
+        "view_bytes": view_bytes,
+    }
 
 
 class _Source:
