@@ -128,7 +128,7 @@ class Maintenance:
             },
             seconds=time.perf_counter() - start,
             state_bytes=0,
-            views=dict(result.summaries),
+            views={name: result.summaries[name] for name in self.views if name in result.summaries},
             ran=outcome.ran,
             why=outcome.why,
             quarantined=quarantined,
