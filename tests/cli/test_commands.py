@@ -111,7 +111,7 @@ def test_explain(fake: Any) -> None:
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
     module = ModuleType("headrace.bench.step")
-    module.run = lambda argv: seen.append(argv) or {"bench": "step"}  # type: ignore[attr-defined]
+    module.run = lambda argv, tell: seen.append(argv) or {"bench": "step"}  # type: ignore[attr-defined]
     module.table = lambda result: Table(result["bench"] + " table")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "headrace.bench.step", module)
     done = invoke("bench", "step", "--rows", "10", "--json", "--fast")

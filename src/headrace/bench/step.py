@@ -27,6 +27,8 @@ from headrace.engine.engine import Engine
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same
 
+Tell = Callable[[str], None]
+
 SCHEMA = (
     "id BIGINT NOT NULL, grp INT NOT NULL, quantity INT NOT NULL, amount DOUBLE NOT NULL, price DECIMAL(12,2) NOT NULL"
 )
@@ -36,8 +38,8 @@ SQL = (
 )
 
 
-def run(argv: list[str]) -> dict[str, Any]:
-    """Run the benchmark; see `--help` for its options."""
+def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
+    """Run the benchmark; see `--help` for its options. `tell` is called with each new stage."""
     parser = argparse.ArgumentParser(prog="headrace bench step", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows in the table (default 10 million)")
     parser.add_argument("--groups", type=int, default=100_000, help="groups of the view (default 100,000)")
@@ -49,17 +51,17 @@ def run(argv: list[str]) -> dict[str, Any]:
     spark = local_session()
     root = options.location or Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     try:
-        return _run(spark, root, options)
+        return _run(spark, root, options, tell)
     finally:
         if options.location is None:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _run(spark: SparkSession, root: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     small_rows = max(options.rows // 10, 1)
-    small = _measure(spark, root / "small", small_rows, options, sizes=[10_000])
-    large = _measure(spark, root / "large", options.rows, options, sizes=options.sizes)
+    small = _measure(spark, root / "small", small_rows, options, [10_000], tell)
+    large = _measure(spark, root / "large", options.rows, options, options.sizes, tell)
     results += [{**row, "case": f"{row['case']} into {small_rows:,}"} for row in small["results"]]
     results += large["results"]
     empty = _median_seconds(lambda: _empty_job(spark), 15)
@@ -102,7 +104,7 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace) -> dict[s
 
 
 def _measure(
-    spark: SparkSession, root: Path, rows: int, options: argparse.Namespace, sizes: list[int]
+    spark: SparkSession, root: Path, rows: int, options: argparse.Namespace, sizes: list[int], tell: Tell
 ) -> dict[str, Any]:
     """Load a table, run steps of each size, check the view, and time Spark's recomputation of it."""
     source = _Source(options.groups, options.deletes)
@@ -116,12 +118,14 @@ def _measure(
             count = min(1_000_000, rows - loaded)
             engine.apply({"t": source.inserts(count)})
             loaded += count
+            tell(f"loaded {loaded:,} of {rows:,} rows")
         seconds = time.perf_counter() - start
         results.append(
             {"system": "headrace", "case": "load", "rows": rows, "seconds": seconds, "rows_per_s": rows / seconds}
         )
         peaks: dict[int, int] = {}
         for size in sizes:
+            tell(f"{options.repeat} steps of {size:,} rows into {rows:,}")
             for _ in range(3):  # as warm as the peers, which run twice before they are timed
                 engine.apply({"t": source.changes(size)})
             batches = [source.changes(size) for _ in range(options.repeat)]  # made before memory is watched
@@ -147,6 +151,7 @@ def _measure(
         rows_now = engine.tables["t"].to_arrow()
         answer = view.to_arrow()
         view_bytes = view.explain().state_bytes
+    tell(f"recomputing over {rows_now.num_rows:,} rows")
     recompute, expected = _recompute(spark, root / "recompute", rows_now)
     # Random doubles are summed in another order by Spark, so they agree to rounding only.
     assert_same(answer, expected, relative=1e-9)

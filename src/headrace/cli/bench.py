@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.bench import BENCHMARKS
-from headrace.cli.screen import Json, err, grid, guarded, out, print_json, working
+from headrace.cli.screen import Json, err, grid, guarded, out, print_json, telling
 from headrace.errors import HeadraceError
 
 
@@ -27,8 +27,8 @@ def bench(
         raise HeadraceError(f"There is no benchmark {name}.", way_out=f"The benchmarks are: {known}.")
     # Only names of the registry get here, so no other module can be imported this way.
     module = import_module(f"headrace.bench.{name}")
-    with working(f"Running benchmark {name}"):
-        result = module.run(list(context.args))
+    with telling(f"Running benchmark {name}") as tell:
+        result = module.run(list(context.args), tell)
     if as_json:
         print_json(result)
     else:

@@ -81,6 +81,17 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def telling(what: str) -> Iterator[Callable[[str], None]]:
+    """Show that something slow is going on and how far it is: call what this gives with each new stage."""
+    if err().is_terminal:
+        with err().status(what) as status:
+            yield lambda stage: status.update(f"{what}: {stage}")
+    else:
+        err().print(f"{what} ...", markup=False)
+        yield lambda stage: err().print(f"  {stage}", markup=False)
+
+
 def print_json(value: object, *, indent: int | None = 2) -> None:
     """Print a value as JSON on stdout; dates and decimals become strings."""
     print(json.dumps(value, indent=indent, default=str), flush=True)

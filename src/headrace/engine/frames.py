@@ -17,8 +17,8 @@ from headrace.relation.schema import DIFF, Column, ddl
 from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
+from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
-from headrace.runtime.tasks import open_runs
 
 _BATCH_ROWS = 1 << 17
 
@@ -26,7 +26,7 @@ _BATCH_ROWS = 1 << 17
 def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: int) -> pa.Table:
     """Read one bucket of a table: its rows with their multiplicities."""
     own = state.get(table_arrangement(layout.schema.name), {}).get(bucket, BucketState())
-    run = scan(COUNT, open_runs(root, own))
+    run = scan(COUNT, OPEN.of(root, own))
     schema = arrow_schema([*layout.schema.columns, Column(DIFF, SqlType("bigint"))])
     if run is None:
         return schema.empty_table()
@@ -38,7 +38,7 @@ def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: in
 def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> pa.Table:
     """Read one bucket of a view as k0.., a0..; the total of a view without GROUP BY is never missing."""
     parts = {
-        part: open_runs(root, state.get(view_arrangement(name, part), {}).get(bucket, BucketState()))
+        part: OPEN.of(root, state.get(view_arrangement(name, part), {}).get(bucket, BucketState()))
         for part in layout.arrangements
     }
     groups = read(layout, parts)

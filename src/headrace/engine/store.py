@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, Settings
 from headrace.runtime.log import CommitLog, Record, Snapshot
-from headrace.runtime.tasks import forget_runs
+from headrace.runtime.openruns import OPEN
 
 GRACE_SECONDS = 300.0
 _ATTEMPTS = 20
@@ -193,4 +193,4 @@ class Store:
         for name in gone:
             with contextlib.suppress(OSError):  # the step has happened; the next open tries again
                 (self.location.runs / name).unlink(missing_ok=True)
-        forget_runs(str(self.location.root), gone)
+        OPEN.forget(str(self.location.root), gone)

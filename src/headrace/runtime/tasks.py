@@ -6,10 +6,9 @@ decide where these functions run and how the pieces get from one to the other.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +30,7 @@ from headrace.relation.types import SqlType
 from headrace.rings import Group
 from headrace.runtime.location import Location
 from headrace.runtime.log import BucketState, RunRef
+from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
     Program,
@@ -185,7 +185,7 @@ def _reduce_table(
     if bad is not None:
         result.bad.append(bad)
     before = program.bucket_state(name, bucket)
-    runs = open_runs(program.root, before)
+    runs = OPEN.of(program.root, before)
     change = apply_changes(task.layout, runs, batch, task.layout.words(batch.rows))
     if change.bad is not None:
         result.bad.append(change.bad)
@@ -202,7 +202,7 @@ def _reduce_view(
 ) -> None:
     names = {part: view_arrangement(view.name, part) for part in view.layout.arrangements}
     before = {part: program.bucket_state(names[part], bucket) for part in names}
-    state = {part: open_runs(program.root, before[part]) for part in names}
+    state = {part: OPEN.of(program.root, before[part]) for part in names}
     done = maintain(view.layout, state, incoming)
     for part, run in done.runs.items():
         live = before[part].live + done.live.get(part, 0)
@@ -245,32 +245,8 @@ def _write(program: Program, run: Run) -> RunRef:
     name = location.new_name(program.version, ".run")
     data, path = runfile.encode(run), location.runs / name
     runfile.write_encoded(data, path, fsync=program.fsync)
-    if len(data) <= runfile.SMALL:  # the next step will want it, and small steps are mostly made of opening files
-        _OPEN[str(path)] = runfile.decode(np.frombuffer(data, np.uint8), str(path))
+    OPEN.keep(path, data)
     return RunRef(name, run.rows, len(data))
-
-
-_OPEN: OrderedDict[str, StoredRun] = OrderedDict()
-_OPEN_LIMIT = 4096
-
-
-def open_runs(root: str, state: BucketState) -> list[StoredRun]:
-    """Open the runs of a bucket. A process keeps what it opened, with what it verified; files never change."""
-    out = []
-    for ref in state.runs:
-        path = f"{root}/runs/{ref.name}"
-        run = _OPEN.pop(path, None) or runfile.read(Path(path))
-        _OPEN[path] = run
-        out.append(run)
-    while len(_OPEN) > _OPEN_LIMIT:
-        _OPEN.popitem(last=False)
-    return out
-
-
-def forget_runs(root: str, names: Iterable[str]) -> None:
-    """Close runs that no longer exist."""
-    for name in names:
-        _OPEN.pop(f"{root}/runs/{name}", None)
 
 
 def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from headrace.relation import runfile
+from headrace.relation.run import Run
+from headrace.runtime.log import BucketState, RunRef
+from headrace.runtime.openruns import OpenRuns
+
+
+def a_bucket(root: Path, rows: int, files: int) -> BucketState:
+    (root / "runs").mkdir(exist_ok=True)
+    refs = []
+    for i in range(files):
+        run = Run(np.arange(rows, dtype=np.uint64)[None, :], (np.full(rows, i),))
+        refs.append(RunRef(f"{rows}-{i}.run", rows, runfile.write(run, root / "runs" / f"{rows}-{i}.run")))
+    return BucketState(tuple(refs), rows)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_only_so_many_files_stay_mapped(tmp_path: Path) -> None:
+    state, open_runs, before = a_bucket(tmp_path, 40_000, 12), OpenRuns(mapped_limit=4), descriptors()
+    for ref in state.runs:
+        (run,) = open_runs.of(str(tmp_path), BucketState((ref,)))
+        assert run.rows == 40_000
+    del run
+    assert descriptors() <= before + 4
+    again = open_runs.of(str(tmp_path), state)  # what was let go is opened again
+    assert [run.payload[0][0] for run in again] == list(range(12))
+
+
+def test_a_run_is_opened_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
+    state, open_runs = a_bucket(tmp_path, 10, 2), OpenRuns()
+    first = open_runs.of(str(tmp_path), state)
+    assert [a is b for a, b in zip(first, open_runs.of(str(tmp_path), state), strict=True)] == [True, True]
+    open_runs.forget(str(tmp_path), [state.runs[0].name])
+    second = open_runs.of(str(tmp_path), state)
+    assert [a is b for a, b in zip(first, second, strict=True)] == [False, True]
