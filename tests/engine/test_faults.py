@@ -144,6 +144,21 @@ def test_a_full_disk_refuses_the_step_and_names_the_file(spark: SparkSession, tm
         assert view.to_pandas()["n"][0] == 100_001
 
 
+def test_a_full_disk_names_the_batch_file_too(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path / "state", executor="spark", buckets=2) as engine:
+        engine.table("t", "id BIGINT, x DOUBLE", key="id")
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for sql, suffix in (("SELECT COUNT(*) AS n FROM t", "arrow"), ("SELECT upper(hex(id)) AS h FROM t", "parquet")):
+            engine.view(suffix, sql)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+            try:
+                with pytest.raises(StorageError, match=rf"batches/.*\.{suffix}"):
+                    engine.apply({"t": pa.table({"id": np.arange(100_000), "x": np.ones(100_000)})})
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            assert not list((engine.location / "batches").iterdir())
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
 def test_a_damaged_file_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path, damage: str) -> None:
     location = tmp_path / "state"

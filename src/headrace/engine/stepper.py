@@ -28,6 +28,7 @@ from headrace.relation.columns import take_rows
 from headrace.relation.schema import DIFF, Column, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.inline import run_inline
+from headrace.runtime.location import writing
 from headrace.runtime.program import BucketResult, Program, TableTask, arrow_schema
 from headrace.runtime.spark import run_from_files, run_from_frames
 from headrace.runtime.tasks import row_identity
@@ -122,7 +123,6 @@ class Stepper:
         table = given.rows.append_column(DIFF, pa.array(given.diff))
 
         def evaluated() -> ChangeBatch:
-            # Over a local relation Spark evaluates a projection in the driver, without a job.
             own = [*task.layout.schema.columns, Column(DIFF, SqlType("bigint"))]
             frame = self.spark.createDataFrame(table, ddl(own))
             return _collected(task, with_catalyst(task, frame, views))
@@ -142,7 +142,8 @@ class Stepper:
             written.append(path)
             table = given.rows.append_column(DIFF, pa.array(given.diff))
             row_group = max(1, len(given) // (2 * self.spark.sparkContext.defaultParallelism) + 1)
-            pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=row_group)
+            with writing(Path(path)):
+                pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=row_group)
             own = [*task.layout.schema.columns, Column(DIFF, SqlType("bigint"))]
             given = self.spark.read.schema(ddl(own)).parquet(path)
         frame = given

@@ -158,6 +158,7 @@ class Store:
     def close(self) -> None:
         """Let go of the location."""
         self._closed = True
+        OPEN.forget_all(str(self.location.root))
         self.location.unlock()
 
     def _check_open(self) -> None:

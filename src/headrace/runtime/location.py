@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -113,21 +114,35 @@ class Location:
         return f"{version:010d}-{uuid.uuid4().hex}{suffix}"
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write a file (disk full, permissions) into an error that names it, and leave nothing behind."""
+    try:
+        yield
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        raise StorageError(
+            f"{path} could not be written: {error.strerror or error}",
+            way_out="free space or fix permissions at the location and try again: nothing was committed",
+        ) from error
+
+
 def write_atomically(path: Path, data: bytes, *, fsync: bool, exclusive: bool = False) -> None:
     """Write a file under another name and put it in place at once: it is there wholly or not at all.
 
     With `exclusive` a file that is there already is never replaced: two writers cannot both believe they committed.
     """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
+    with writing(partial):
         with open(partial, "xb") as file:
             file.write(data)
             file.flush()
             if fsync:
                 os.fsync(file.fileno())
         if exclusive:
-            os.link(partial, path)
-            partial.unlink()
+            _link(partial, path)
         else:
             os.rename(partial, path)
         if fsync:
@@ -136,10 +151,15 @@ def write_atomically(path: Path, data: bytes, *, fsync: bool, exclusive: bool = 
                 os.fsync(folder)
             finally:
                 os.close(folder)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+
+
+def _link(partial: Path, path: Path) -> None:
+    try:
+        os.link(partial, path)
+    except FileExistsError as error:
+        partial.unlink()
         raise StorageError(
-            f"{path} could not be written: {error.strerror}",
-            way_out="free space (or fix permissions) at the location and try again: nothing was committed",
+            f"{path} is there already: another engine writes to this location",
+            way_out="close this engine and open the location again",
         ) from error
+    partial.unlink()

@@ -185,7 +185,7 @@ class CommitLog:
         write_atomically(self._path(record.version), record.to_bytes(), fsync=self.fsync, exclusive=True)
         if record.version % CHECKPOINT_EVERY == 0:
             # The record is in place, so the step has happened; without a checkpoint the next open only takes longer.
-            with suppress(StorageError, OSError):
+            with suppress(StorageError):
                 self._checkpoint(after)
 
     def _path(self, version: int) -> Path:

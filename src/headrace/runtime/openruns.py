@@ -49,6 +49,12 @@ class OpenRuns:
             for runs in self._runs.values():
                 runs.pop(f"{root}/runs/{name}", None)
 
+    def forget_all(self, root: str) -> None:
+        """Let go of all runs of a location."""
+        for runs in self._runs.values():
+            for path in [path for path in runs if path.startswith(f"{root}/runs/")]:
+                del runs[path]
+
     def _one(self, path: str, mapped: bool) -> StoredRun:
         run = self._runs[mapped].pop(path, None)
         if run is None:

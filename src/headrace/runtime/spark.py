@@ -25,7 +25,7 @@ from headrace.relation.change import ChangeBatch
 from headrace.relation.columns import whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF
-from headrace.runtime.location import Location
+from headrace.runtime.location import Location, writing
 from headrace.runtime.program import BucketResult, Program, arrow_schema
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
@@ -98,7 +98,7 @@ def _attempted(work: Callable[[], BucketResult]) -> bytes:
 
 def _write_batch(path: Path, batch: ChangeBatch) -> None:
     table = batch.rows.append_column(DIFF, pa.array(batch.diff))
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with writing(path), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
 
