@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import os, sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+import pytest
 os.environ["PYSPARK_PYTHON"] = sys.executable
 import headrace as hr
 from headrace.runtime.java import ensure_java
@@ -37,13 +41,14 @@ spark.stop()
 """
 
 
+@pytest.mark.timeout(900)
 def test_local_cluster(tmp_path: Path) -> None:
     oracle = Path(__file__).parent / "test_oracle.py"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(oracle), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=800,
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr[-4000:]

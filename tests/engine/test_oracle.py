@@ -68,6 +68,7 @@ def assert_changes(before: pa.Table, changes: pa.Table, after: pa.Table) -> None
     assert not wrong, f"changes do not lead from the answer before to the answer after: {wrong}"
 
 
+@pytest.mark.timeout(900)
 @RELAXED
 @given(seed=st.integers(0, 2**32))
 def test_inline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:

@@ -135,6 +135,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.timeout(900)
 def test_a_killed_stream_resumes_without_loss_or_doubling(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(40):
         write_file(tmp_path / "in", number)

@@ -49,6 +49,7 @@ class Engine:
     location : a folder for all state; made if it is not there. On a cluster, a folder that all nodes see.
     buckets : hash partitions of all state, fixed when the location is made (default: twice the cores, at least 4).
     executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
+    driver_rows : up to how many changed rows "auto" runs a step in the driver, without a Spark job.
     on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
     fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
     read_only : read views and status while another engine writes.
