@@ -101,3 +101,15 @@ def test_no_elements_are_fine():
     none = RING.zeros(0)
     assert len(RING.values(RING.add(none, RING.negate(RING.multiply(none, none))))) == 0
     assert list(RING.values(RING.sum_by(none, np.zeros(0, np.int64), 2))) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("magnitude", "off_by"), [(1e26, 1e-4), (1e30, 1.0)])
+def test_what_the_docs_say_of_large_numbers_that_came_and_went(magnitude: float, off_by: float) -> None:
+    # docs/how-it-works.md: 32 digits lie between the largest sum a group ever had and the last digit that is right.
+    rng = np.random.default_rng(5)
+    cents = rng.integers(1, 10_000, 100) / 100
+    large = rng.uniform(0.5, 1.5, 50) * magnitude
+    total = lift(0.0)
+    for value in [*cents, *large, *(-rng.permutation(large))]:
+        total = RING.add(total, lift(value))
+    assert abs(RING.values(total)[0] - math.fsum(cents)) < off_by

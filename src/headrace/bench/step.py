@@ -246,14 +246,8 @@ def table(result: dict[str, Any]) -> Table:
     """Show the result for people."""
     config = result["config"]
     shown = Table(title=f"step: {config['rows']:,} rows, {config['groups']:,} groups, {config['cores']} cores")
-    for column, side in (
-        ("system", "left"),
-        ("case", "left"),
-        ("ms (median)", "right"),
-        ("rows/s", "right"),
-        ("where", "left"),
-    ):
-        shown.add_column(column, justify=side)  # type: ignore[arg-type]
+    for column in ("system", "case", ">ms (median)", ">rows/s", "where"):
+        shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
     for row in result["results"]:
         rate = f"{row['rows_per_s']:,.0f}" if "rows_per_s" in row else ""
         shown.add_row(row["system"], row["case"], f"{row['seconds'] * 1e3:,.1f}", rate, row.get("ran", ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, scan
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import DIFF, Column, ddl
+from headrace.relation.schema import Column, ddl
 from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
@@ -27,7 +27,7 @@ def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: in
     """Read one bucket of a table: its rows with their multiplicities."""
     own = state.get(table_arrangement(layout.schema.name), {}).get(bucket, BucketState())
     run = scan(COUNT, OPEN.of(root, own))
-    schema = arrow_schema([*layout.schema.columns, Column(DIFF, SqlType("bigint"))])
+    schema = arrow_schema(layout.schema.change_columns)
     if run is None:
         return schema.empty_table()
     run = run.take(np.flatnonzero(alive(run.payload)))
@@ -42,12 +42,12 @@ def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, b
         for part in layout.arrangements
     }
     groups = read(layout, parts)
-    if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == total_bucket(layout, state, name):
+    if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == total_bucket(state, name):
         groups = empty_total(layout)
     return repeated(layout, groups)
 
 
-def total_bucket(layout: ViewLayout, state: Arrangements, name: str) -> int:
+def total_bucket(state: Arrangements, name: str) -> int:
     """The one bucket that a view without GROUP BY lives in (any, while it is empty)."""
     used = [bucket for bucket, own in state.get(view_arrangement(name, "groups"), {}).items() if own.runs]
     return used[0] if used else 0
@@ -78,9 +78,8 @@ def slot_columns(layout: ViewLayout) -> list[Column]:
 
 def table_frame(spark: SparkSession, root: str, layout: TableLayout, state: Arrangements, buckets: int) -> DataFrame:
     """A table's rows with `__diff` as a DataFrame, one partition a bucket."""
-    columns = [*layout.schema.columns, Column(DIFF, SqlType("bigint"))]
     own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
-    return _frame(spark, columns, buckets, lambda bucket: table_bucket(root, layout, own, bucket))
+    return _frame(spark, layout.schema.change_columns, buckets, lambda bucket: table_bucket(root, layout, own, bucket))
 
 
 def view_frame(
@@ -92,7 +91,9 @@ def view_frame(
     return _frame(spark, slot_columns(layout), buckets, lambda bucket: view_bucket(root, layout, name, own, bucket))
 
 
-def _frame(spark: SparkSession, columns: list[Column], buckets: int, read_one: Callable[[int], pa.Table]) -> DataFrame:
+def _frame(
+    spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], pa.Table]
+) -> DataFrame:
     def run(partition: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in partition:
             for bucket in batch.column(0).to_pylist():

@@ -20,9 +20,7 @@ from headrace.engine.store import Store
 from headrace.errors import BadRowsError, StepFailedError
 from headrace.operators.layout import ViewLayout
 from headrace.relation.change import ChangeBatch
-from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import DIFF
 from headrace.runtime.log import Arrangements, Snapshot
 from headrace.runtime.program import Program, TableTask, ViewTask, table_arrangement, view_arrangement, why_catalyst
 from headrace.sql.catalyst import AnalysedView
@@ -83,8 +81,7 @@ class Maintenance:
         if rows > self._stepper.driver_rows:
             return frames.table_frame(self._stepper.spark, root, table, snapshot.arrangements, buckets)
         parts = [frames.table_bucket(root, table, snapshot.arrangements, bucket) for bucket in range(buckets)]
-        everything = pa.concat_tables(parts).combine_chunks()
-        return ChangeBatch(everything.drop_columns([DIFF]), whole(everything.column(DIFF)).to_numpy())
+        return ChangeBatch.from_arrow(pa.concat_tables(parts).combine_chunks())
 
     def _table_task(self, name: str) -> TableTask:
         followers = [(view, layout) for view, (_, layout) in self.views.items() if layout.plan.table == name]

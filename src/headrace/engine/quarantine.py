@@ -7,7 +7,7 @@ import pyarrow as pa
 from headrace.engine.store import Store
 from headrace.errors import CorruptFileError
 from headrace.relation.change import REASON, BadRows
-from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.schema import Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.runtime.location import write_atomically
 from headrace.runtime.program import arrow_schema
@@ -34,8 +34,7 @@ def read(store: Store, schema: TableSchema) -> pa.Table:
     """Read the bad rows of a table."""
     wanted = arrow_schema(
         [
-            *schema.columns,
-            Column(DIFF, SqlType("bigint")),
+            *schema.change_columns,
             Column(REASON, SqlType("string")),
             Column(STEP, SqlType("bigint")),
         ]

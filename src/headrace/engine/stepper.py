@@ -25,8 +25,7 @@ from headrace.errors import StepFailedError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
 from headrace.relation.columns import take_rows
-from headrace.relation.schema import DIFF, Column, ddl
-from headrace.relation.types import SqlType
+from headrace.relation.schema import DIFF, ddl
 from headrace.runtime.inline import run_inline
 from headrace.runtime.location import writing
 from headrace.runtime.program import BucketResult, Program, TableTask, arrow_schema
@@ -93,7 +92,7 @@ class Stepper:
                 else f"{rows:,} changed rows are fewer than a Spark job is worth ({self.driver_rows:,})"
             )
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
-            return Outcome(_explained(lambda: run_inline(program, batches)), "driver", why, {})
+            return Outcome(run_inline(program, batches), "driver", why, {})
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"
@@ -120,11 +119,9 @@ class Stepper:
             return _collected(task, _explained(lambda: with_catalyst(task, given, views)))
         if all(view.prefix is None for view in task.views):
             return given
-        table = given.rows.append_column(DIFF, pa.array(given.diff))
 
         def evaluated() -> ChangeBatch:
-            own = [*task.layout.schema.columns, Column(DIFF, SqlType("bigint"))]
-            frame = self.spark.createDataFrame(table, ddl(own))
+            frame = self.spark.createDataFrame(given.to_arrow(), ddl(task.layout.schema.change_columns))
             return _collected(task, with_catalyst(task, frame, views))
 
         return _explained(evaluated)
@@ -140,12 +137,12 @@ class Stepper:
         if isinstance(given, ChangeBatch):
             path = f"{program.root}/batches/{program.version:010d}-{uuid.uuid4().hex}.parquet"
             written.append(path)
-            table = given.rows.append_column(DIFF, pa.array(given.diff))
             row_group = max(1, len(given) // (2 * self.spark.sparkContext.defaultParallelism) + 1)
             with writing(Path(path)):
-                pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=row_group)
-            own = [*task.layout.schema.columns, Column(DIFF, SqlType("bigint"))]
-            given = self.spark.read.schema(ddl(own)).parquet(path)
+                pq.write_table(
+                    given.to_arrow(), path, compression="none", use_dictionary=False, row_group_size=row_group
+                )
+            given = self.spark.read.schema(ddl(task.layout.schema.change_columns)).parquet(path)
         frame = given
         return _explained(lambda: with_catalyst(task, frame, views))
 

@@ -94,10 +94,8 @@ class Store:
     def remove_orphans(self) -> int:
         """Remove files of steps that never happened; returns how many there were."""
         quarantined = {name for files in self.snapshot.quarantine.values() for name in files}
-        with self._lock:
-            pinned = set().union(*self._pins.values()) if self._pins else set()
         kept = {
-            self.location.runs: self.snapshot.files() | pinned,
+            self.location.runs: self.snapshot.files() | self._pinned(),
             self.location.batches: set(),
             self.location.quarantine: quarantined,
         }
@@ -170,6 +168,10 @@ class Store:
         self._pins[self._next_pin] = self.snapshot.files()
         return self._next_pin
 
+    def _pinned(self) -> set[str]:
+        with self._lock:
+            return {name for names in self._pins.values() for name in names}
+
     def _unpin(self, pin: int) -> None:
         with self._lock:
             self._pins.pop(pin, None)
@@ -188,8 +190,7 @@ class Store:
         if self.read_only:
             return
         with self._lock:
-            pinned = set().union(*self._pins.values()) if self._pins else set()
-            gone = self._doomed - pinned
+            gone = self._doomed - self._pinned()
             self._doomed -= gone
         for name in gone:
             with contextlib.suppress(OSError):  # the step has happened; the next open tries again

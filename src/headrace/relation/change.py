@@ -39,6 +39,15 @@ class ChangeBatch:
     def __len__(self) -> int:
         return len(self.diff)
 
+    def to_arrow(self) -> pa.Table:
+        """The rows with their multiplicity as a column, as a batch travels and is stored."""
+        return self.rows.append_column(DIFF, pa.array(self.diff))
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> ChangeBatch:
+        """Invert `to_arrow`."""
+        return cls(table.drop_columns([DIFF]), whole(table.column(DIFF)).to_numpy())
+
     def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> ChangeBatch:
         """Pick rows by position or mask."""
         at = positions_of(positions)
@@ -74,7 +83,7 @@ class BadRows:
 
     def to_arrow(self) -> pa.Table:
         """The bad rows as a table with `__diff` and `__reason`."""
-        table = self.rows.append_column(DIFF, pa.array(self.diff))
+        table = ChangeBatch(self.rows, self.diff).to_arrow()
         return table.append_column(REASON, pa.array(list(self.reasons), pa.large_string()))
 
 

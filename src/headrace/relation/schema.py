@@ -95,6 +95,11 @@ class TableSchema:
         return pa.schema([pa.field(c.name, c.type.arrow, c.nullable) for c in self.columns])
 
     @property
+    def change_columns(self) -> tuple[Column, ...]:
+        """The columns of a change batch: the table's own, and the multiplicity."""
+        return (*self.columns, Column(DIFF, SqlType("bigint"), nullable=False))
+
+    @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 

@@ -6,6 +6,7 @@ data and no connection, so the driver, a Spark task and a test run the same prog
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -125,6 +126,6 @@ def catalyst_columns(view: ViewTask) -> list[Column]:
     return out + [Column(f"{view.prefix}{letter}{i}", e.type) for letter, group in named for i, e in enumerate(group)]
 
 
-def arrow_schema(columns: list[Column]) -> pa.Schema:
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
     """The Arrow schema of some columns."""
     return pa.schema([pa.field(column.name, column.type.arrow) for column in columns])

@@ -55,7 +55,7 @@ def run_from_files(
             _write_batch(files[name], batch)
         paths = {name: str(path) for name, path in files.items()}
         tasks = max(1, min(tasks, program.buckets))
-        # An RDD, because planning a DataFrame costs 40 ms more, which a step of this kind would notice.
+        # An RDD, because planning a DataFrame takes tens of milliseconds more, which a step of this kind would notice.
         numbers = spark.sparkContext.parallelize(range(tasks), tasks)
         return _combine(numbers.map(_file_task(program, paths, tasks)).collect())
     finally:
@@ -97,7 +97,7 @@ def _attempted(work: Callable[[], BucketResult]) -> bytes:
 
 
 def _write_batch(path: Path, batch: ChangeBatch) -> None:
-    table = batch.rows.append_column(DIFF, pa.array(batch.diff))
+    table = batch.to_arrow()
     with writing(path), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
@@ -109,9 +109,8 @@ def _file_task(program: Program, paths: dict[str, str], tasks: int) -> Callable[
         pieces: dict[int, Pieces] = defaultdict(Pieces)
         for task in program.tables:
             with pa.memory_map(paths[task.name]) as file:
-                table = pa.ipc.open_file(file).read_all()
-            diff = whole(table.column(DIFF)).to_numpy()
-            mapped = map_rows(program, task, table.drop_columns([DIFF]), diff, own)
+                batch = ChangeBatch.from_arrow(pa.ipc.open_file(file).read_all())
+            mapped = map_rows(program, task, batch.rows, batch.diff, own)
             # Each task sees all rows, so only one of them may report what is wrong with them.
             result.bad += mapped.bad if number == 0 else []
             mapped.into(pieces)
@@ -183,7 +182,7 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
 
 
 def _pack_rows(batch: ChangeBatch) -> bytes:
-    table = batch.rows.append_column(DIFF, pa.array(batch.diff))
+    table = batch.to_arrow()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -191,8 +190,7 @@ def _pack_rows(batch: ChangeBatch) -> bytes:
 
 
 def _unpack_rows(body: bytes) -> ChangeBatch:
-    table = pa.ipc.open_stream(body).read_all()
-    return ChangeBatch(table.drop_columns([DIFF]), whole(table.column(DIFF)).to_numpy())
+    return ChangeBatch.from_arrow(pa.ipc.open_stream(body).read_all())
 
 
 def _unpack_run(body: bytes) -> Run:
