@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from headrace.engine.explain import Explanation as Explanation
     from headrace.engine.handles import Table as Table
     from headrace.engine.handles import View as View
+    from headrace.engine.models import Covariance as Covariance
+    from headrace.engine.models import Model as Model
     from headrace.engine.step import Step as Step
     from headrace.errors import HeadraceError as HeadraceError
-    from headrace.operators.aggregate import ViewChange as ViewChange
+    from headrace.learn.regression import LinearRegression as LinearRegression
+    from headrace.operators.kernel import ViewChange as ViewChange
 
 __version__ = "0.1.0"
 
@@ -23,8 +26,11 @@ _HOMES = {
     "Table": "headrace.engine.handles",
     "View": "headrace.engine.handles",
     "Step": "headrace.engine.step",
+    "Covariance": "headrace.engine.models",
+    "Model": "headrace.engine.models",
+    "LinearRegression": "headrace.learn.regression",
     "HeadraceError": "headrace.errors",
-    "ViewChange": "headrace.operators.aggregate",
+    "ViewChange": "headrace.operators.kernel",
 }
 __all__ = [*_HOMES, "__version__"]
 

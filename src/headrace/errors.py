@@ -61,3 +61,11 @@ class JavaNotFoundError(HeadraceError):
 
 class PipelineError(HeadraceError):
     """A pipeline file that cannot be read as one; nothing of it was run."""
+
+
+class VariableOrderError(HeadraceError):
+    """A variable order that does not fit its query, or cannot be read; no view was made over it."""
+
+
+class NotEnoughDataError(HeadraceError):
+    """A model that has nothing to learn from, or that has not learnt yet."""

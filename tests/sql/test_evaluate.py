@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from decimal import ROUND_HALF_UP, Decimal
+from collections.abc import Callable
 
 import pytest
 from pyspark.errors import ArithmeticException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import SchemaError
-from headrace.plan.view import Shape, ViewPlan
 from headrace.relation.types import SqlType
 from headrace.sql.catalyst import AnalysedView, analyse
 from headrace.sql.session import SqlSession
+
+Finished = Callable[[AnalysedView, list[dict[str, object]]], DataFrame]
 
 QUERIES = [
     "SELECT * FROM t",
@@ -71,58 +70,23 @@ QUERIES = [
 ]
 
 
-def key_of(values: Iterable[object]) -> tuple[object, ...]:
-    return tuple("NaN" if isinstance(v, float) and math.isnan(v) else v for v in values)
-
-
-def aggregated(plan: ViewPlan, group: list[dict[str, object]]) -> list[object]:
-    results: list[object] = []
-    for aggregate in plan.aggregates:
-        values = [1 if aggregate.argument is None else row[f"v{aggregate.argument}"] for row in group]
-        values = [v for v in values if v is not None]
-        if aggregate.function == "count":
-            results.append(len(values))
-        elif not values:
-            results.append(None)
-        elif aggregate.function in ("min", "max"):
-            nans_last = {"key": lambda v: (isinstance(v, float) and math.isnan(v), v)}
-            results.append((min if aggregate.function == "min" else max)(values, **nans_last))
-        else:
-            total = math.fsum(values) if aggregate.type.kind == "double" else sum(values)
-            total = total / len(values) if aggregate.function == "avg" else total
-            if aggregate.type.is_decimal:
-                total = total.quantize(Decimal(1).scaleb(-aggregate.type.scale), ROUND_HALF_UP)
-            results.append(total)
-    return results
-
-
-def answer(spark: SparkSession, view: AnalysedView, table: DataFrame) -> DataFrame:
-    plan = view.plan
+def answer(view: AnalysedView, table: DataFrame, finished: Finished) -> DataFrame:
     mapped = table.select(*view.catalyst.map_columns(table, "m_")).collect()
     lines = [{name[2:]: value for name, value in row.asDict().items()} for row in mapped]
-    groups: dict[tuple[object, ...], list[dict[str, object]]] = {(): []} if plan.shape is Shape.TOTAL else {}
-    names = [f"k{i}" for i in range(len(plan.keys))]
-    for n, line in enumerate(lines):
-        if plan.condition is None or line["c"]:
-            key = key_of(line[name] for name in names)
-            groups.setdefault((n,) if plan.shape is Shape.ROWS else key, []).append(line)
-    rows = [[*(g[0][name] for name in names), *aggregated(plan, g), 1] for g in groups.values()]
-    fields = [f"k{i} {key.type}" for i, key in enumerate(plan.keys)]
-    fields += [f"a{i} {aggregate.type}" for i, aggregate in enumerate(plan.aggregates)]
-    return view.catalyst.finish(spark.createDataFrame(rows, ", ".join([*fields, "__diff bigint"])), keep=("__diff",))
-
-
-def shown(df: DataFrame, ordered: bool) -> list[str]:
-    lines = [repr(key_of(row)) for row in df.collect()]
-    return lines if ordered else sorted(lines)
+    return finished(view, [line for line in lines if view.plan.condition is None or line["c"]])
 
 
 @pytest.mark.parametrize("sql", QUERIES)
 def test_the_three_parts_give_sparks_answer(
-    spark: SparkSession, session: SqlSession, table: DataFrame, sql: str
+    spark: SparkSession,
+    session: SqlSession,
+    table: DataFrame,
+    finished: Finished,
+    shown: Callable[[DataFrame, bool], list[str]],
+    sql: str,
 ) -> None:
     view = analyse(session, "v", sql)
-    got, expected = answer(spark, view, table), spark.sql(sql)
+    got, expected = answer(view, table, finished), spark.sql(sql)
     assert got.columns == [*expected.columns, "__diff"]
     got = got.drop("__diff")
     assert got.schema.simpleString() == expected.schema.simpleString()

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.bench import bench
+from headrace.cli.data import data
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.run import run
@@ -42,5 +43,6 @@ app.command()(demo)
 app.command()(run)
 app.command()(explain)
 app.command()(status)
+app.command()(data)
 # What a benchmark does with further options is its own business.
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)

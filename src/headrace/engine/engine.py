@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,23 +21,26 @@ from headrace.engine import quarantine
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import check_frame, columns_of
 from headrace.engine.maintenance import Maintenance
+from headrace.engine.models import Covariance, Model, settings
+from headrace.engine.planning import Definition, Planner
 from headrace.engine.step import Step
 from headrace.engine.stepper import DRIVER_ROWS, Stepper
 from headrace.engine.store import Store
-from headrace.errors import BadRowsError, HeadraceError, SchemaError, UnsupportedSQLError
-from headrace.operators.layout import ViewLayout
+from headrace.errors import BadRowsError, HeadraceError, SchemaError
+from headrace.learn.regression import LinearRegression
 from headrace.relation import runfile
 from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import TableSchema, check_name
 from headrace.runtime.location import Location
 from headrace.runtime.program import table_arrangement, view_arrangement
-from headrace.sql.catalyst import analyse
 from headrace.sql.session import SqlSession
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 _BAD_ROWS = ("fail", "quarantine")
 _EXECUTORS = ("auto", "inline", "spark")
+
+Handle = View | Covariance | Model
 
 
 class Engine:
@@ -87,12 +90,13 @@ class Engine:
             self._sql = SqlSession(spark, self._store.settings.sql)
             self._maintenance = Maintenance(self._store, Stepper(self._sql.spark, executor, driver_rows))
             self._tables: dict[str, Table] = {}
-            self._views: dict[str, View] = {}
+            self._views: dict[str, Handle] = {}
+            self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
             for name, definition in self._store.snapshot.views.items():
-                self._add_view(self._make_view(name, definition["sql"]))
+                self._add_view(self._make_view(name, Definition.from_json(definition)))
         except BaseException:
             self._store.close()
             raise
@@ -120,8 +124,8 @@ class Engine:
         return dict(self._tables)
 
     @property
-    def views(self) -> dict[str, View]:
-        """All views, by name."""
+    def views(self) -> dict[str, Handle]:
+        """All views, by name: of SQL, moments and models."""
         return dict(self._views)
 
     # -- definitions --------------------------------------------------------------------------------------------
@@ -133,6 +137,8 @@ class Engine:
         *,
         key: str | tuple[str, ...] | list[str] | None = None,
         references: Mapping[str, str] | None = None,
+        static: bool = False,
+        keep_rows: bool = True,
     ) -> Table:
         """Register a table that changes.
 
@@ -141,11 +147,16 @@ class Engine:
         schema : Spark DDL ("id BIGINT, price DECIMAL(10, 2) NOT NULL"), a StructType or an Arrow schema.
         key : column or columns that identify a row; without a key the table is a bag.
         references : foreign keys, as {column: table}.
+        static : the table is loaded before views are made over it and never changes after that, which saves views
+            over joins part of their state.
+        keep_rows : False for a stream whose rows only go into the views that are there: nothing is stored, so views
+            made later start empty, and deletions are not checked.
 
         Registering the same definition again returns the table that is there.
         """
         with self._lock:
-            definition = TableSchema.of(name, columns_of(name, schema), key, references)
+            columns = columns_of(name, schema)
+            definition = TableSchema.of(name, columns, key, references, static=static, kept=keep_rows)
             if name in self._tables:
                 if self._tables[name].schema != definition:
                     raise SchemaError(
@@ -157,34 +168,108 @@ class Engine:
             self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
             return self._add_table(definition)
 
-    def view(self, name: str, sql: str, *, strategy: str = "auto") -> View:
-        """Create a view and fill it from its table; from then on every step keeps it fresh.
+    def view(
+        self,
+        name: str,
+        sql: str,
+        *,
+        strategy: str = "auto",
+        order: str | Mapping[str, Any] | None = None,
+        partition: str | None = None,
+    ) -> View:
+        """Create a view and fill it from its tables; from then on every step keeps it fresh.
 
         Unsupported SQL is refused here. Creating the same view again returns the view that is there.
+
+        Parameters
+        ----------
+        strategy : how a view over a join is kept: "auto" chooses; "factorized", "recursive" and "first-order" are
+            there to be compared.
+        order : a variable order for the join, as indented text, JSON or F-IVM's own form.
+        partition : the variable by whose values the work is spread over buckets.
         """
+        definition = Definition("view", sql, {"strategy": strategy, "order": order, "partition": partition})
+        handle = self._create(name, definition)
+        assert isinstance(handle, View)
+        return handle
+
+    def covariance(
+        self,
+        name: str,
+        over: str,
+        features: Sequence[str] | None = None,
+        *,
+        strategy: str = "auto",
+        order: str | Mapping[str, Any] | None = None,
+        partition: str | None = None,
+    ) -> Covariance:
+        """Keep the count, the sums and the sums of products of some columns of a query: what regression needs.
+
+        Rows in which a feature is NULL are left out.
+
+        Parameters
+        ----------
+        over : the rows, as a SELECT over one table or a join. `GROUP BY column, ...` at its end keeps one set of
+            moments a group.
+        features : columns of the query, all numeric ones by default.
+        strategy, order, partition : as for `view`.
+        """
+        asked = {"strategy": strategy, "order": order, "partition": partition}
+        chosen = None if features is None else list(features)
+        handle = self._create(name, Definition("covariance", over, asked | {"features": chosen}))
+        assert isinstance(handle, Covariance)
+        return handle
+
+    def model(
+        self,
+        name: str,
+        model: LinearRegression,
+        over: str,
+        *,
+        strategy: str = "auto",
+        order: str | Mapping[str, Any] | None = None,
+        partition: str | None = None,
+    ) -> Model:
+        """Keep a model that follows the data: whenever it is read, it is that of the last step.
+
+        Parameters
+        ----------
+        model : what to fit, as in `hr.LinearRegression(label="price")`.
+        over : the training rows, as for `covariance`; with GROUP BY there is one model a group.
+        strategy, order, partition : as for `view`.
+        """
+        features = None if model.features is None else [*model.features, model.label]
+        asked = {"strategy": strategy, "order": order, "partition": partition, "features": features}
+        handle = self._create(name, Definition("model", over, asked | {"model": settings(model)}))
+        assert isinstance(handle, Model)
+        return handle
+
+    def _create(self, name: str, definition: Definition) -> Handle:
         with self._lock:
-            _one_of("strategy", strategy, ("auto",))
             check_name(name, "view")
             if name in self._views:
-                if self._views[name].sql != sql:
+                there = self._views[name]
+                if not there.planned.definition.same_request(definition):
                     raise SchemaError(
-                        f"view {name!r} exists with another query", way_out="drop it first, or choose another name"
+                        f"view {name!r} exists with another definition", way_out="drop it first, or choose another name"
                     )
-                return self._views[name]
+                return there
             self._check_free(name)
-            view = self._make_view(name, sql)
-            filled = self._maintenance.fill(name, view._analysed, view._layout)
-            self._store.commit(self._store.next_record(views={name: {"sql": sql}}, buckets=filled))
-            return self._add_view(view)
+            handle = self._make_view(name, definition)
+            self._check_not_streamed(handle)
+            handle.planned, filled = self._maintenance.fill(name, handle.planned)
+            stored = handle.planned.definition.to_json()
+            self._store.commit(self._store.next_record(views={name: stored}, buckets=filled))
+            return self._add_view(handle)
 
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
             if name in self._views:
-                parts = [view_arrangement(name, part) for part in self._views[name]._layout.arrangements]
+                parts = [view_arrangement(name, part) for part in self._views[name].planned.kernel.arrangements]
                 del self._views[name], self._maintenance.views[name]
             elif name in self._tables:
-                users = [view.name for view in self._views.values() if view._layout.plan.table == name]
+                users = [view.name for view in self._views.values() if name in view.planned.analysed.plan.tables]
                 users += [t.name for t in self._tables.values() if name in dict(t.schema.references).values()]
                 if users:
                     raise SchemaError(f"table {name!r} is used by {', '.join(users)}", way_out="drop these first")
@@ -221,11 +306,15 @@ class Engine:
         mode = on_bad_rows or self.on_bad_rows
         _one_of("on_bad_rows", mode, _BAD_ROWS)
         with self._lock:
+            self._check_not_static(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             inputs = {name: self._input(name, given) for name, given in changes.items()}
-            return self._maintenance.step(inputs, mode, source, start)
+            step = self._maintenance.step(inputs, mode, source, start)
+            for name, planned in self._maintenance.views.items():
+                self._views[name].planned = planned  # a view may have learnt something from its first rows
+            return step
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
@@ -323,17 +412,36 @@ class Engine:
         self._tables[schema.name] = Table(self, layout)
         return self._tables[schema.name]
 
-    def _add_view(self, view: View) -> View:
-        self._maintenance.views[view.name] = (view._analysed, view._layout)
+    def _add_view(self, view: Handle) -> Handle:
+        self._maintenance.views[view.name] = view.planned
         self._views[view.name] = view
         return view
 
-    def _make_view(self, name: str, sql: str) -> View:
-        analysed = analyse(self._sql, name, sql)
-        for aggregate in analysed.plan.aggregates:
-            if aggregate.function in ("sum", "avg") and not aggregate.type.is_numeric:
-                raise UnsupportedSQLError(f"view {name!r}: {aggregate.sql} is not numeric", way_out="sum numbers only")
-        return View(self, name, sql, analysed, ViewLayout(analysed.plan, self._store.settings.seed))
+    def _make_view(self, name: str, definition: Definition) -> Handle:
+        schemas = {table.name: table.schema for table in self._tables.values()}
+        rows = {table.name: table.rows for table in self._tables.values()}
+        planned = self._planner.plan(name, definition, schemas, rows)
+        kinds: dict[str, type[View | Covariance | Model]] = {"view": View, "covariance": Covariance, "model": Model}
+        return kinds[definition.kind](self, name, planned)
+
+    def _check_not_streamed(self, view: Handle) -> None:
+        for name in view.planned.analysed.plan.tables:
+            table = self._tables[name]
+            if not table.schema.kept and table.rows:
+                raise SchemaError(
+                    f"view {view.name!r}: the {table.rows:,} rows that table {name!r} has had were not kept",
+                    way_out="create views before the rows come, or register the table with keep_rows=True",
+                )
+
+    def _check_not_static(self, changes: Mapping[str, Any]) -> None:
+        for name in changes:
+            if name in self._tables and self._tables[name].schema.static:
+                users = [view.name for view in self._views.values() if name in view.planned.analysed.plan.tables]
+                if users:
+                    raise SchemaError(
+                        f"table {name!r} is static, and {', '.join(users)} relies on that",
+                        way_out="register it without static=True, or load it before its views are created",
+                    )
 
     def _input(self, name: str, given: Any) -> ChangeBatch | DataFrame:
         schema = self._table(name).schema
@@ -363,7 +471,7 @@ def connect(location: str | Path, *, cores: int | None = None, **options: Any) -
     return engine
 
 
-def _view_status(view: View) -> dict[str, Any]:
+def _view_status(view: Handle) -> dict[str, Any]:
     try:
         return {"name": view.name, "rows": view.rows, "sql": view.sql}
     except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.factorized.explain import JoinExplanation, explain_join
+from headrace.factorized.view import JoinView
+from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
 from headrace.rings import Integer
-from headrace.runtime.program import why_catalyst
+from headrace.runtime.log import Snapshot
+from headrace.runtime.program import view_arrangement, why_catalyst
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
+    from headrace.engine.planning import PlannedView
     from headrace.engine.handles import View
 
 _WHY = {
@@ -90,8 +96,8 @@ def explain(engine: Engine, view: View) -> Explanation:
     """Explain a view as of the last step."""
     layout, snapshot = view._layout, engine._store.snapshot
     plan = layout.plan
-    reason = why_catalyst(plan)
-    state = view._snapshot_state(snapshot)
+    evaluated_by, evaluated_why = _evaluated(view.planned.kernel)
+    state = arrangement_sizes(view.name, view.planned.kernel.arrangements, snapshot)
     arrangements = [
         ArrangementExplained(
             part,
@@ -116,10 +122,8 @@ def explain(engine: Engine, view: View) -> Explanation:
         keys=[str(key) for key in plan.keys],
         aggregates=[aggregate.sql for aggregate in plan.aggregates],
         having=None if plan.having is None else _readable_having(layout),
-        evaluated_by="the kernels on columns" if reason is None else "Catalyst",
-        evaluated_why="every expression is one whose result is known to equal Spark's"
-        if reason is None
-        else f"it has {reason}",
+        evaluated_by=evaluated_by,
+        evaluated_why=evaluated_why,
         buckets=engine.buckets,
         exchange="none for batches that the driver has and native expressions; else one, of groups summed before it",
         arrangements=arrangements,
@@ -130,6 +134,46 @@ def explain(engine: Engine, view: View) -> Explanation:
         ),
         last_step=snapshot.summary,
     )
+
+
+def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanation:
+    """Explain a view over a join, or moments, as of the last step."""
+    kernel, snapshot = view.kernel, engine._store.snapshot
+    assert isinstance(kernel, JoinView)
+    assert view.planned is not None
+    chosen = view.definition.chosen
+    planned = replace(
+        view.planned,
+        order_why=chosen.get("order_why", ""),
+        plan=replace(view.planned.plan, partition_why=chosen.get("partition_why", "")),
+    )
+    return explain_join(
+        name,
+        view.definition.sql,
+        view.definition.kind,
+        planned,
+        kernel.algebra,
+        arrangement_sizes(name, kernel.arrangements, snapshot),
+        engine.buckets,
+        _evaluated(kernel),
+        snapshot.summary,
+    )
+
+
+def _evaluated(kernel: ViewKernel) -> tuple[str, str]:
+    reason = next(filter(None, map(why_catalyst, kernel.sides)), None)
+    if reason is None:
+        return "the kernels on columns", "every expression is one whose result is known to equal Spark's"
+    return "Catalyst", f"it has {reason}"
+
+
+def arrangement_sizes(view: str, parts: Iterable[str], snapshot: Snapshot) -> dict[str, list[tuple[int, int, int]]]:
+    """For each arrangement: (runs, entries, bytes) of each bucket."""
+    out = {}
+    for part in parts:
+        buckets = snapshot.arrangements.get(view_arrangement(view, part), {})
+        out[part] = [(len(b.runs), sum(r.rows for r in b.runs), sum(r.bytes for r in b.runs)) for b in buckets.values()]
+    return out
 
 
 def _payload(layout: ViewLayout) -> str:

@@ -10,8 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames
-from headrace.engine.explain import Explanation, explain
+from headrace.engine.explain import Explanation, explain, explain_kept
+from headrace.engine.planning import PlannedView
 from headrace.errors import SchemaError
+from headrace.factorized.explain import JoinExplanation
 from headrace.operators.aggregate import empty_total, read_changes
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
@@ -22,7 +24,6 @@ from headrace.relation.schema import DIFF, Column, TableSchema, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Snapshot
 from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
-from headrace.sql.catalyst import AnalysedView
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -77,12 +78,14 @@ class Table:
 class View:
     """A maintained view of an engine."""
 
-    def __init__(self, engine: Engine, name: str, sql: str, analysed: AnalysedView, layout: ViewLayout) -> None:
+    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
+        assert planned.layout is not None
         self._engine = engine
-        self._analysed = analysed
-        self._layout = layout
+        self._analysed = planned.analysed
+        self._layout = planned.layout
+        self.planned = planned
         self.name = name
-        self.sql = sql
+        self.sql = planned.definition.sql
 
     @property
     def schema(self) -> pa.Schema:
@@ -153,9 +156,11 @@ class View:
         if self._engine.views.get(self.name) is not self:
             raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again with engine.view(...)")
 
-    def explain(self) -> Explanation:
+    def explain(self) -> Explanation | JoinExplanation:
         """Say how the view is kept, why so, and what it costs."""
         self._check_there()
+        if self.planned.planned is not None:
+            return explain_kept(self._engine, self.name, self.planned)
         return explain(self._engine, self)
 
     def _finish(self, groups: pa.Table, keep: tuple[str, ...] = ()) -> pa.Table:
@@ -173,16 +178,6 @@ class View:
         plan = self._layout.plan
         simple = all(output.expression.op == "column" for output in plan.outputs)
         return simple and plan.having is None and not plan.order
-
-    def _snapshot_state(self, snapshot: Snapshot) -> dict[str, list[tuple[int, int, int]]]:
-        """For each arrangement: (runs, entries, bytes) of each bucket."""
-        out = {}
-        for part in self._layout.arrangements:
-            buckets = snapshot.arrangements.get(view_arrangement(self.name, part), {})
-            out[part] = [
-                (len(b.runs), sum(r.rows for r in b.runs), sum(r.bytes for r in b.runs)) for b in buckets.values()
-            ]
-        return out
 
     def __repr__(self) -> str:
         return f"View({self.name!r}, {self.sql!r})"

@@ -73,7 +73,7 @@ def with_catalyst(task: TableTask, frame: DataFrame, views: Mapping[str, Analyse
     extra = []
     for view in task.views:
         if view.prefix is not None:
-            extra += views[view.name].catalyst.map_columns(frame, view.prefix)
+            extra += views[view.name].catalyst.map_columns(frame, view.prefix, source=view.side.source or None)
     return frame.select("*", *extra) if extra else frame
 
 

@@ -7,23 +7,33 @@ thrown away, and the commit at its end is the moment from which the step exists.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames, quarantine
+from headrace.engine.planning import PlannedView
+from headrace.engine.shifts import with_shifts
 from headrace.engine.step import Step
 from headrace.engine.stepper import Inputs, Outcome, Stepper
 from headrace.engine.store import Store
 from headrace.errors import BadRowsError, StepFailedError
-from headrace.operators.layout import ViewLayout
+from headrace.operators.kernel import ViewKernel
 from headrace.relation.change import ChangeBatch
 from headrace.relation.layout import TableLayout
-from headrace.runtime.log import Arrangements, Snapshot
-from headrace.runtime.program import Program, TableTask, ViewTask, table_arrangement, view_arrangement, why_catalyst
-from headrace.sql.catalyst import AnalysedView
+from headrace.runtime.log import Arrangements, BucketState, Snapshot
+from headrace.runtime.program import (
+    BucketResult,
+    Program,
+    TableTask,
+    ViewTask,
+    table_arrangement,
+    view_arrangement,
+    why_catalyst,
+)
 
 Source = tuple[str, int]
 
@@ -35,7 +45,7 @@ class Maintenance:
         self._store = store
         self._stepper = stepper
         self.tables: dict[str, TableLayout] = {}
-        self.views: dict[str, tuple[AnalysedView, ViewLayout]] = {}
+        self.views: dict[str, PlannedView] = {}
 
     def committed_before(self, source: Source) -> bool:
         """Whether a micro-batch has made its step already."""
@@ -44,36 +54,51 @@ class Maintenance:
 
     def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
+        shifted = self._shifted(inputs)
+        before = {name: self.views[name] for name in shifted}
+        self.views |= shifted
         program = self._program(tuple(self._table_task(name) for name in inputs))
-        analysed = {name: view for name, (view, _) in self.views.items()}
+        analysed = {name: view.analysed for name, view in self.views.items()}
         try:
             outcome = self._stepper.run(program, inputs, analysed, on_bad_rows)
             aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
-            return self._commit(inputs, outcome, aside, source, start)
+            definitions = {name: view.definition.to_json() for name, view in shifted.items()}
+            return self._commit(inputs, outcome, aside, source, start, definitions)
         except BaseException:
+            self.views |= before
             self._store.roll_back()
             raise
 
-    def fill(self, name: str, analysed: AnalysedView, layout: ViewLayout) -> Arrangements:
-        """Compute a new view from the rows its table has; the caller commits the arrangements with the view."""
-        table = self.tables[layout.plan.table]
+    def _shifted(self, inputs: Inputs) -> dict[str, PlannedView]:
+        """Views that see the first rows of some feature now."""
+        found = {name: with_shifts(view, inputs) for name, view in self.views.items()}
+        return {name: view for name, view in found.items() if view is not None}
+
+    def fill(self, name: str, view: PlannedView) -> tuple[PlannedView, Arrangements]:
+        """Compute a new view from the rows its tables have; the caller commits the arrangements with the view."""
         snapshot = self._store.snapshot
-        stored = snapshot.arrangements.get(table_arrangement(table.schema.name), {})
-        rows = sum(state.live for state in stored.values())
-        if not rows:
-            return {}
-        program = self._program((TableTask(table, (_view_task(name, layout, 0),), store=False),))
+        rows = {}
+        for table in dict.fromkeys(side.table for side in view.kernel.sides):
+            stored = snapshot.arrangements.get(table_arrangement(table), {})
+            rows[table] = sum(state.live for state in stored.values())
+        filled = {table: count for table, count in rows.items() if count}
+        if not filled:
+            return view, {}
         with self._store.reading():
             try:
-                given = self._rows_of(table, snapshot, rows)
-                outcome = self._stepper.run(program, {table.schema.name: given}, {name: analysed}, "fail")
+                total = sum(filled.values())
+                given = {table: self._rows_of(self.tables[table], snapshot, total) for table in filled}
+                view = with_shifts(view, given) or view
+                tasks = [TableTask(self.tables[t], _view_tasks(name, view.kernel, t), store=False) for t in filled]
+                program = self._program(tuple(tasks))
+                outcome = self._stepper.run(program, given, {name: view.analysed}, "fail")
             except BaseException as error:
                 self._store.roll_back()
                 raise _filling_failed(name, error) from error
         # Filling a view is no change to it: nobody is told, so what it wrote as changes can go.
         for file in outcome.result.changes.get(name, []):
             (self._store.location.runs / file).unlink(missing_ok=True)
-        return outcome.result.buckets
+        return view, outcome.result.buckets
 
     def _rows_of(self, table: TableLayout, snapshot: Snapshot, rows: int) -> ChangeBatch | DataFrame:
         """The rows of a table: in the driver when they are few, else as a DataFrame with a task a bucket."""
@@ -84,8 +109,8 @@ class Maintenance:
         return ChangeBatch.from_arrow(pa.concat_tables(parts).combine_chunks())
 
     def _table_task(self, name: str) -> TableTask:
-        followers = [(view, layout) for view, (_, layout) in self.views.items() if layout.plan.table == name]
-        return TableTask(self.tables[name], tuple(_view_task(*pair, i) for i, pair in enumerate(followers)))
+        tasks = [task for view, planned in self.views.items() for task in _view_tasks(view, planned.kernel, name)]
+        return TableTask(self.tables[name], _numbered(tasks), store=self.tables[name].schema.kept)
 
     def _program(self, tasks: tuple[TableTask, ...]) -> Program:
         snapshot = self._store.snapshot
@@ -93,7 +118,7 @@ class Maintenance:
             view_arrangement(view.name, part)
             for task in tasks
             for view in task.views
-            for part in view.layout.arrangements
+            for part in view.kernel.arrangements
         }
         return Program(
             version=snapshot.version + 1,
@@ -104,6 +129,15 @@ class Maintenance:
             fsync=self._store.fsync,
         )
 
+    def _passed(self, result: BucketResult) -> Arrangements:
+        """Of a table whose rows are not kept, only their number is."""
+        out: Arrangements = {}
+        for name, (_, net) in result.passed.items():
+            arrangement = table_arrangement(name)
+            before = self._store.snapshot.arrangements.get(arrangement, {}).get(0, BucketState())
+            out[arrangement] = {0: BucketState((), before.live + net)}
+        return out
+
     def _commit(
         self,
         inputs: Inputs,
@@ -111,6 +145,7 @@ class Maintenance:
         aside: Mapping[str, list[str]],
         source: Source | None,
         start: float,
+        definitions: Mapping[str, Any],
     ) -> Step:
         result, snapshot = outcome.result, self._store.snapshot
         quarantined = {name: len(bad.reasons) for name, bad in outcome.bad.items()}
@@ -120,7 +155,7 @@ class Maintenance:
                 # Of a Spark DataFrame only the tasks know how many rows it had.
                 name: len(given) - quarantined.get(name, 0)
                 if isinstance(given, ChangeBatch)
-                else result.seen.get(name, 0)
+                else result.seen.get(name, result.passed.get(name, (0, 0))[0])
                 for name, given in inputs.items()
             },
             seconds=time.perf_counter() - start,
@@ -133,7 +168,8 @@ class Maintenance:
         self._store.commit(
             self._store.next_record(
                 step=step.number,
-                buckets=result.buckets,
+                buckets=result.buckets | self._passed(result),
+                views=dict(definitions),
                 changes=result.changes,
                 sources=dict([source]) if source else {},
                 quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
@@ -158,5 +194,12 @@ def _filling_failed(view: str, error: BaseException) -> BaseException:
     return error
 
 
-def _view_task(name: str, layout: ViewLayout, number: int) -> ViewTask:
-    return ViewTask(name, layout, None if why_catalyst(layout.plan) is None else f"__v{number}_")
+def _view_tasks(name: str, kernel: ViewKernel, table: str) -> tuple[ViewTask, ...]:
+    return _numbered([ViewTask(name, kernel, side, None) for side in kernel.sides if side.table == table])
+
+
+def _numbered(tasks: Sequence[ViewTask]) -> tuple[ViewTask, ...]:
+    """Give the tasks whose expressions Catalyst evaluates a prefix for their columns."""
+    return tuple(
+        task if why_catalyst(task.side) is None else replace(task, prefix=f"__v{i}_") for i, task in enumerate(tasks)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headrace.operators.aggregate import ViewChange
+from headrace.operators.kernel import ViewChange
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class Stepper:
                 task.name: self._frame(program, task, inputs[task.name], views, written) for task in program.tables
             }
             why = f"{reason}; one exchange of packed changes by bucket"
-            return Outcome(_explained(lambda: run_from_frames(program, frames, tasks)), "job", why, {})
+            return Outcome(_explained(lambda: run_from_frames(self.spark, program, frames, tasks)), "job", why, {})
         finally:
             for path in written:
                 Path(path).unlink(missing_ok=True)

@@ -8,7 +8,6 @@ were before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,41 +16,15 @@ from numpy.typing import NDArray
 
 from headrace.operators.extremes import extreme_values
 from headrace.operators.finish import finish, group_columns
+from headrace.operators.kernel import Reduced, State, ViewChange
 from headrace.operators.layout import COUNT, GROUPS, ViewLayout, ordered
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import AnyRun, alive, lookup, scan
 from headrace.relation.run import Run, Values, merge, refit, take_values
 from headrace.rings import Payload, take
 
-State = Mapping[str, Sequence[AnyRun]]
 
-
-@dataclass(frozen=True)
-class ViewChange:
-    """How many groups (or rows, for a view without aggregates) a step changed."""
-
-    inserted: int = 0
-    deleted: int = 0
-    updated: int = 0
-
-    def __add__(self, other: ViewChange) -> ViewChange:
-        return ViewChange(self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated)
-
-    def __bool__(self) -> bool:
-        return bool(self.inserted or self.deleted or self.updated)
-
-
-@dataclass(frozen=True)
-class Maintained:
-    """What a step does to one bucket of a view: a run for each arrangement, and the changed groups before and after."""
-
-    runs: dict[str, Run]
-    changes: Run | None
-    summary: ViewChange
-    live: dict[str, int]  # by how many entries each arrangement grew (alive, not stored)
-
-
-def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> Maintained:
+def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> Reduced:
     """Add changes to one bucket of a view."""
     touched = merge(layout.ring, list(incoming[GROUPS]), keep_zeros=True)
     before = lookup(layout.ring, state[GROUPS], touched.words)
@@ -85,13 +58,13 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     if layout.plan.shape is Shape.TOTAL:  # its one row is always there
         summary = ViewChange(updated=int(changed.any()))
     if not changed.any():
-        return Maintained(runs, None, summary, live)
+        return Reduced(runs, live, summary=summary)
     at = np.flatnonzero(changed)
     values = take_values(touched.values, at)
     values |= {f"old_{name}": array for name, array in take_values(old, at).items()}
     values |= {f"new_{name}": array for name, array in take_values(new, at).items()}
     changes = Run(np.ascontiguousarray(touched.words[:, at]), take(before, at) + take(after, at), values)
-    return Maintained(runs, changes, summary, live)
+    return Reduced(runs, live, changes=changes, summary=summary)
 
 
 def _without_residue(

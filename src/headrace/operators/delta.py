@@ -6,59 +6,46 @@ crosses an exchange is a run of changed groups, split by bucket, however many ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.operators.kernel import Evaluated
 from headrace.operators.layout import COUNT, GROUPS, Component, ViewLayout, ordered
+from headrace.plan.expression import Expression
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Words
 from headrace.relation.keys import decimal_halves, fixed_values, ordered_string_words, ordered_words, validity
 from headrace.relation.run import Run, Values, consolidate, take_values
 from headrace.relation.types import SqlType
-from headrace.rings import Compensated, Integer, Payload
+from headrace.rings import Compensated, Group, Integer, Payload
 
 Deltas = dict[str, Run]
 
 _LARGEST_SUMMED = 1e288
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """The map side's expressions, evaluated: rows that pass the condition, their keys, arguments and multiplicities."""
-
-    keys: list[pa.Array]
-    arguments: list[pa.Array]
-    diff: NDArray[np.int64]
-    origin: NDArray[np.int64]  # which row of the change batch each came from
-
-    def take(self, positions: NDArray[np.integer]) -> Evaluated:
-        """Pick rows by position."""
-        return Evaluated(
-            [take_column(key, positions) for key in self.keys],
-            [take_column(argument, positions) for argument in self.arguments],
-            self.diff[positions],
-            self.origin[positions],
-        )
-
-
 def not_summable(layout: ViewLayout, rows: Evaluated) -> dict[int, str]:
-    """Find rows whose argument the ring cannot take: doubles without an inverse, or whose sum may come to have none."""
+    """Find rows whose argument the ring cannot take."""
+    summed = [p.argument for p in layout.components if p.role == "sum" and p.argument is not None]
+    return too_large([layout.plan.arguments[i] for i in summed], [rows.arguments[i] for i in summed])
+
+
+def too_large(arguments: Sequence[Expression], columns: Sequence[pa.Array]) -> dict[int, str]:
+    """Find rows with doubles that have no inverse (NaN, infinity), or whose sum may come to have none."""
     found: dict[int, str] = {}
-    for part in layout.components:
-        if part.role == "sum" and isinstance(part.ring, Compensated):
-            assert part.argument is not None
-            argument = layout.plan.arguments[part.argument]
-            values = fixed_values(rows.arguments[part.argument], argument.type).astype(np.float64, copy=False)
+    for argument, column in zip(arguments, columns, strict=True):
+        if argument.type.is_floating:
+            values = fixed_values(column, argument.type).astype(np.float64, copy=False)
             # Also false for NaN. Beyond the limit a sum could reach infinity, from which nothing can be taken away.
             wrong = ~(np.abs(values) <= _LARGEST_SUMMED)
             if wrong.any():
                 reason = f"NaN or infinity (or more than 1e288) in {argument}, which the view sums"
-                for i in np.flatnonzero(wrong & validity(rows.arguments[part.argument])):
+                for i in np.flatnonzero(wrong & validity(column)):
                     found.setdefault(int(i), reason)
     return found
 
@@ -95,11 +82,11 @@ def _lift(part: Component, rows: Evaluated, layout: ViewLayout) -> Payload:
     present = rows.diff if not array.null_count else np.where(validity(array), rows.diff, 0)
     if part.role == "present":
         return (present,)
-    return _lift_values(part, array, layout.plan.arguments[part.argument].type, present)
+    return lift_values(part.ring, array, layout.plan.arguments[part.argument].type, present)
 
 
-def _lift_values(part: Component, array: pa.Array, kind: SqlType, times: NDArray[np.int64]) -> Payload:
-    ring = part.ring
+def lift_values(ring: Group, array: pa.Array, kind: SqlType, times: NDArray[np.int64]) -> Payload:
+    """Lift values into a ring of numbers, each as often as `times` says (0 where it is NULL)."""
     if isinstance(ring, Compensated):
         values = fixed_values(array, kind).astype(np.float64)
         if array.null_count:

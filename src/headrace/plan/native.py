@@ -214,8 +214,8 @@ def _one_zero_one_nan(a: Datum) -> Datum:
 # Casts that no value can fail.
 
 
-def _widens(node: Expression) -> bool:
-    source, target = node.args[0].type, node.type
+def widens(source: SqlType, target: SqlType) -> bool:
+    """Whether every value of one type has its like in the other; a large integer is near enough to its double."""
     if source.is_integer and target.is_integer:
         return INTEGERS[source.kind] <= INTEGERS[target.kind]
     if source.is_integer and target.is_decimal:
@@ -288,7 +288,7 @@ _RULES: dict[str, Rule] = {
     "Abs": Rule(_sign_types, _over_args(pc.abs_checked)),
     "NormalizeNaNAndZero": Rule(lambda node: node.type.is_floating, _over_args(_one_zero_one_nan)),
     "KnownFloatingPointNormalized": Rule(_result_of_args, _over_args(lambda a: a)),
-    "Cast": Rule(_widens, _cast),
+    "Cast": Rule(lambda node: widens(node.args[0].type, node.type), _cast),
     "StartsWith": Rule(_literal_text, _with_text(pc.starts_with)),
     "EndsWith": Rule(_literal_text, _with_text(pc.ends_with)),
     "Contains": Rule(_literal_text, _with_text(pc.match_substring)),

@@ -1,8 +1,9 @@
-"""What a maintained view over one table computes, as an immutable value.
+"""What a maintained view computes, as an immutable value.
 
-Every such view is the same three parts, whatever its SQL looked like: a stateless *map side* (condition, keys,
-arguments) over the table's rows, aggregates grouped by the keys, and a stateless *finish* (having, outputs, order)
-over the groups. The finish reads the columns `k0, k1, ...` (keys) and `a0, a1, ...` (aggregates).
+Every view is the same three parts, whatever its SQL looked like: a stateless *map side* (condition, keys, arguments)
+over the rows of its table, or over a join of several (`plan.join`); aggregates grouped by the keys; and a stateless
+*finish* (having, outputs, order) over the groups. The finish reads the columns `k0, k1, ...` (keys) and
+`a0, a1, ...` (aggregates).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headrace.plan.expression import Expression
+from headrace.plan.join import JoinPlan
 from headrace.relation.types import SqlType
 
 
@@ -51,7 +53,11 @@ class Order:
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """A maintained view over one table."""
+    """A maintained view.
+
+    Over one table, the map side is evaluated on its rows. Over a join (`join` is there, `table` is empty), keys and
+    arguments only tell their types and their text; what they are made of, source by source, is the join's to say.
+    """
 
     table: str
     shape: Shape
@@ -62,3 +68,9 @@ class ViewPlan:
     having: Expression | None
     outputs: tuple[Output, ...]
     order: tuple[Order, ...] = ()
+    join: JoinPlan | None = None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that the view reads."""
+        return (self.table,) if self.join is None else self.join.tables

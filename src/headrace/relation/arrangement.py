@@ -9,6 +9,7 @@ live data whatever was deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from headrace.relation import kernels
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 from headrace.relation.runfile import StoredRun
-from headrace.rings import Group, Payload, take
+from headrace.rings import Gathering, Group, Payload, take
 
 _SMALLEST_TIER = 1024
 # Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more.
@@ -39,6 +40,9 @@ def lookup(group: Group, runs: Sequence[AnyRun], probes: Words) -> Payload:
             continue
         positions = first[hits]
         run.check(positions)
+        if isinstance(group, Gathering):
+            group.gather(total, run.payload, positions, hits)
+            continue
         found = take(run.payload, positions)
         total = group.add(total, found) if len(hits) == m else group.add(total, group.sum_by(found, hits, m))
     return total
@@ -96,5 +100,11 @@ def _tier(size: int) -> int:
 
 def alive(payload: Payload) -> NDArray[np.bool_]:
     """Tell which entries exist: their count, the first column of every payload, is not zero."""
-    exists: NDArray[np.bool_] = payload[0] != 0
+    exists: NDArray[np.bool_] = counts(payload) != 0
     return exists
+
+
+def counts(payload: Payload) -> NDArray[Any]:
+    """The counts of entries: the first column of every payload, or the first number of each of its rows."""
+    first = payload[0]
+    return first if first.ndim == 1 else first[:, 0]

@@ -7,6 +7,7 @@ Everything here is compiled by Numba and cached on disk; nothing here allocates 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 import numba as nb
@@ -43,6 +44,15 @@ def buckets_of(lead: NDArray[np.uint64], buckets: int, out: NDArray[np.int32]) -
     """Assign keys to buckets by their lead word; a second mixing keeps ordered keys from clustering."""
     for i in range(len(lead)):
         out[i] = np.int32((_mix(lead[i] + _P2) >> np.uint64(33)) % np.uint64(buckets))
+
+
+def rows_of_buckets(lead: NDArray[np.uint64], buckets: int, own: Collection[int]) -> Positions:
+    """List the rows whose lead word falls into one of some buckets."""
+    codes = np.empty(len(lead), np.int32)
+    buckets_of(lead, buckets, codes)
+    mine = np.zeros(buckets, bool)
+    mine[list(own)] = True
+    return np.flatnonzero(mine[codes])
 
 
 @_jit
@@ -190,6 +200,18 @@ def group_sorted(words: Words, order: Positions, group_of: Positions) -> int:
 
 
 @_jit
+def heads_sorted(words: Words, group_of: Positions, first: Positions) -> int:
+    """Number the groups of equal keys that stand in order; first[g] is the first row of group g."""
+    group, width = -1, words.shape[0]
+    for k in range(words.shape[1]):
+        if k == 0 or not _same(words, k, k - 1, width):
+            group += 1
+            first[group] = k
+        group_of[k] = group
+    return group + 1
+
+
+@_jit
 def is_identity(order: Positions) -> bool:
     """Tell whether an order leaves everything where it is."""
     for i in range(len(order)):
@@ -208,6 +230,15 @@ def is_ascending(lead: NDArray[np.uint64]) -> bool:
 
 
 @_jit
+def _hashed(words, i):  # type: ignore[no-untyped-def]
+    # All words count: keys of a join begin with a variable that many of them share.
+    h = words[0, i] + _P3
+    for w in range(1, words.shape[0]):
+        h = (h ^ (h >> np.uint64(32))) * _P1 + words[w, i]
+    return _mix(h)
+
+
+@_jit
 def group_hashed(words: Words, group_of: Positions, first: Positions) -> int:
     """Number the groups of equal keys in order of appearance; first[g] is the first row of group g."""
     width, n = words.shape
@@ -223,11 +254,11 @@ def group_hashed(words: Words, group_of: Positions, first: Positions) -> int:
             size *= 4
             table = np.full(size, -1, np.int64)
             for g in range(groups):
-                at = np.int64(_mix(words[0, first[g]] + _P3) & np.uint64(size - 1))
+                at = np.int64(_hashed(words, first[g]) & np.uint64(size - 1))
                 while table[at] >= 0:
                     at = (at + 1) & (size - 1)
                 table[at] = g
-        at = np.int64(_mix(words[0, i] + _P3) & np.uint64(size - 1))
+        at = np.int64(_hashed(words, i) & np.uint64(size - 1))
         while True:
             g = table[at]
             if g < 0:

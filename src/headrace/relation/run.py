@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from headrace.relation import kernels
 from headrace.relation.columns import positions_of, take_column
 from headrace.relation.kernels import Positions, Words
-from headrace.rings import Group, Payload, concatenate, take
+from headrace.rings import Gathering, Group, Payload, concatenate, take
 
 Values = dict[str, pa.Array]
 
@@ -95,7 +95,11 @@ def _sum_in_order(
     if groups == len(order):
         summed, first = take(payload, order), order
     else:
-        summed = group.sum_by(take(payload, order), group_of, groups)
+        if isinstance(group, Gathering):
+            summed = group.zeros(groups)
+            group.gather(summed, payload, order, group_of)
+        else:
+            summed = group.sum_by(take(payload, order), group_of, groups)
         first = order[np.flatnonzero(np.diff(group_of, prepend=-1))]
     alive = np.ones(groups, bool) if keep_zeros else ~group.is_zero(summed)
     if not alive.all():

@@ -58,7 +58,7 @@ def encode(run: Run) -> bytearray:
     meta = {
         "rows": run.rows,
         "words": run.words.shape[0],
-        "payload": [column.dtype.str for column in run.payload],
+        "payload": [_dtype_text(column) for column in run.payload],
         "values": columns,
         "spans": spans,
         "blocks": blocks,
@@ -171,7 +171,11 @@ class StoredRun:
 
     @cached_property
     def payload(self) -> Payload:
-        return tuple(self._buffer(1 + i).view(dtype) for i, dtype in enumerate(self.meta["payload"]))
+        columns = []
+        for i, text in enumerate(self.meta["payload"]):
+            dtype = np.dtype(text)  # a payload of several numbers, such as "377<f8", is one row a key
+            columns.append(self._buffer(1 + i).view(dtype.base).reshape(self.rows, *dtype.shape))
+        return tuple(columns)
 
     @cached_property
     def values(self) -> Values:
@@ -316,6 +320,10 @@ class StoredRun:
                 self.name, f"{len(wrong)} of its blocks do not match their checksums (the first is block {wrong[0]})"
             )
         self.verified[blocks] = True
+
+
+def _dtype_text(column: NDArray[Any]) -> str:
+    return "".join(f"{width}" for width in column.shape[1:]) + column.dtype.str
 
 
 def _array_buffers(array: pa.Array) -> list[NDArray[np.uint8] | None]:

@@ -37,6 +37,8 @@ class TableSchema:
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     references: tuple[tuple[str, str], ...] = ()
+    static: bool = False  # it never changes once views read it
+    kept: bool = True  # its rows are stored, so views can be made later and deletions can be checked
 
     @classmethod
     def of(
@@ -45,6 +47,9 @@ class TableSchema:
         columns: Iterable[Column],
         key: str | Iterable[str] | None = None,
         references: Mapping[str, str] | None = None,
+        *,
+        static: bool = False,
+        kept: bool = True,
     ) -> TableSchema:
         """Check a definition and make a schema of it; key columns become NOT NULL."""
         check_name(name, "table")
@@ -83,7 +88,12 @@ class TableSchema:
                 way_out="name each key column once",
             )
         fixed = tuple(Column(c.name, c.type, c.nullable and c.name not in keys) for c in columns)
-        return cls(name, fixed, keys, tuple(sorted(links.items())))
+        if not kept and keys:
+            raise SchemaError(
+                f"table {name!r} has a key, but its rows are not to be kept: nothing could tell whether a key is there",
+                way_out="leave out key=..., or keep the rows",
+            )
+        return cls(name, fixed, keys, tuple(sorted(links.items())), static, kept)
 
     def column(self, name: str) -> Column:
         """Find a column by name."""
@@ -110,13 +120,22 @@ class TableSchema:
             "columns": [[c.name, str(c.type), c.nullable] for c in self.columns],
             "key": list(self.key),
             "references": dict(self.references),
+            "static": self.static,
+            "kept": self.kept,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> TableSchema:
         """Read a definition back from the commit log."""
         columns = [Column(name, SqlType.parse(kind), nullable) for name, kind, nullable in data["columns"]]  # type: ignore[attr-defined]
-        return cls.of(data["name"], columns, data["key"], data["references"])  # type: ignore[arg-type]
+        return cls.of(
+            data["name"],  # type: ignore[arg-type]
+            columns,
+            data["key"],  # type: ignore[arg-type]
+            data["references"],  # type: ignore[arg-type]
+            static=bool(data.get("static", False)),
+            kept=bool(data.get("kept", True)),
+        )
 
 
 def ddl(columns: Iterable[Column]) -> str:

@@ -1,9 +1,23 @@
 """Rings: the algebra of payloads. One ring a file; `base` has the protocols, `laws` what they must obey."""
 
-from headrace.rings.base import Group, Payload, Ring, concatenate, take
+from headrace.rings.base import Gathering, Group, Payload, Ring, concatenate, take
+from headrace.rings.covariance import Covariance
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.laws import LAWS, violations
 from headrace.rings.product import Product
 
-__all__ = ["LAWS", "Compensated", "Group", "Integer", "Payload", "Product", "Ring", "concatenate", "take", "violations"]
+__all__ = [
+    "LAWS",
+    "Compensated",
+    "Covariance",
+    "Gathering",
+    "Group",
+    "Integer",
+    "Payload",
+    "Product",
+    "Ring",
+    "concatenate",
+    "take",
+    "violations",
+]

@@ -77,6 +77,15 @@ class Ring(Group, Protocol):
         ...
 
 
+@runtime_checkable
+class Gathering(Protocol):
+    """A group that adds picked elements in place, for payloads that are too wide to be copied first."""
+
+    def gather(self, into: Payload, payload: Payload, positions: Positions, hits: Positions) -> None:
+        """Add element `positions[j]` of a payload to element `hits[j]` of another, for each j."""
+        ...
+
+
 def take(payload: Payload, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Payload:
     """Pick elements by position or by mask."""
     return tuple(column[positions] for column in payload)

@@ -78,8 +78,10 @@ def violations(group: Group, rng: np.random.Generator, n: int = 64) -> Iterator[
     a, b, c = (group.sample(rng, n) for _ in range(3))
     for payload in (a, b, c):
         for column, dtype in zip(payload, group.dtypes, strict=True):
-            if column.dtype != dtype or len(column) != n:
-                yield f"a payload column is {column.dtype}[{len(column)}], declared {dtype}[{n}]"
+            # A subarray dtype declares a column of more than one number an element.
+            if column.dtype != dtype.base or column.shape != (n, *dtype.shape):
+                declared = f"{dtype.base}{[n, *dtype.shape]}"
+                yield f"a payload column is {column.dtype}{list(column.shape)}, declared {declared}"
                 return
     # An entry that is_zero disappears, so it must be true of what cancels and of nothing else.
     if not group.is_zero(group.zeros(n)).all():

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.aggregate import ViewChange
-from headrace.operators.layout import ViewLayout
+from headrace.operators.kernel import MapSide, ViewChange, ViewKernel
 from headrace.plan import native
 from headrace.plan.expression import Expression
-from headrace.plan.view import ViewPlan
 from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
+from headrace.relation.run import Run
 from headrace.relation.schema import Column
 from headrace.runtime.log import Arrangements, BucketState
 
@@ -36,10 +36,11 @@ def view_arrangement(view: str, part: str) -> str:
 
 @dataclass(frozen=True)
 class ViewTask:
-    """One view to maintain: where its expressions are evaluated decides which columns its rows come with."""
+    """One map side of one view: where its expressions are evaluated decides which columns its rows come with."""
 
     name: str
-    layout: ViewLayout
+    kernel: ViewKernel
+    side: MapSide
     prefix: str | None  # columns evaluated by Catalyst begin with it; None: evaluated natively from the table's columns
 
 
@@ -76,9 +77,26 @@ class Program:
     judge_only: bool = False  # only look for bad rows; write nothing
     fsync: bool = False
 
+    @cached_property
+    def views(self) -> dict[str, ViewKernel]:
+        """The views that the step maintains."""
+        return {view.name: view.kernel for task in self.tables for view in task.views}
+
     def bucket_state(self, arrangement: str, bucket: int) -> BucketState:
         """The state of one arrangement in one bucket before the step."""
         return self.state.get(arrangement, {}).get(bucket, BucketState())
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Changes on their way to a bucket of a view's next stage: a run, or the file that it waits in."""
+
+    stage: int
+    bucket: int
+    view: str
+    part: str
+    run: Run | str
+    rows: int
 
 
 @dataclass
@@ -90,6 +108,8 @@ class BucketResult:
     summaries: dict[str, ViewChange] = field(default_factory=dict)
     changes: dict[str, list[str]] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # changed rows, by table
+    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows, and their net number, of tables not kept
+    parcels: list[Parcel] = field(default_factory=list)  # what later stages have to do
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
     def add(self, other: BucketResult) -> None:
@@ -97,6 +117,7 @@ class BucketResult:
         for name, buckets in other.buckets.items():
             self.buckets.setdefault(name, {}).update(buckets)
         self.bad += other.bad
+        self.parcels += other.parcels
         self.failure = self.failure or other.failure
         for name, summary in other.summaries.items():
             self.summaries[name] = self.summaries.get(name, ViewChange()) + summary
@@ -104,12 +125,14 @@ class BucketResult:
             self.changes.setdefault(name, []).extend(files)
         for name, count in other.seen.items():
             self.seen[name] = self.seen.get(name, 0) + count
+        for name, (rows, net) in other.passed.items():
+            before = self.passed.get(name, (0, 0))
+            self.passed[name] = (before[0] + rows, before[1] + net)
 
 
-def why_catalyst(plan: ViewPlan) -> str | None:
-    """Say which expression of the map side needs Catalyst; None if workers can evaluate all of them on columns."""
-    condition = () if plan.condition is None else (plan.condition,)
-    for expression in (*condition, *plan.keys, *plan.arguments):
+def why_catalyst(side: MapSide) -> str | None:
+    """Say which expression of a map side needs Catalyst; None if workers can evaluate all of them on columns."""
+    for expression in side.expressions:
         reason = native.why_not(expression)
         if reason is not None:
             return reason
@@ -117,12 +140,12 @@ def why_catalyst(plan: ViewPlan) -> str | None:
 
 
 def catalyst_columns(view: ViewTask) -> list[Column]:
-    """The columns that Catalyst evaluates for a view: condition, keys and arguments."""
+    """The columns that Catalyst evaluates for a map side: condition, keys and arguments."""
     if view.prefix is None:
         return []
-    plan = view.layout.plan
-    out = [] if plan.condition is None else [Column(f"{view.prefix}c", plan.condition.type)]
-    named: list[tuple[str, tuple[Expression, ...]]] = [("k", plan.keys), ("v", plan.arguments)]
+    side = view.side
+    out = [] if side.condition is None else [Column(f"{view.prefix}c", side.condition.type)]
+    named: list[tuple[str, tuple[Expression, ...]]] = [("k", side.keys), ("v", side.arguments)]
     return out + [Column(f"{view.prefix}{letter}{i}", e.type) for letter, group in named for i, e in enumerate(group)]
 
 

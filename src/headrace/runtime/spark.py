@@ -26,7 +26,8 @@ from headrace.relation.columns import whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF
 from headrace.runtime.location import Location, writing
-from headrace.runtime.program import BucketResult, Program, arrow_schema
+from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
+from headrace.runtime.stages import discard, in_memory, run_later_stages, run_stage, spill
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
 _RESULT = "result binary"
@@ -57,13 +58,14 @@ def run_from_files(
         tasks = max(1, min(tasks, program.buckets))
         # An RDD, because planning a DataFrame takes tens of milliseconds more, which a step of this kind would notice.
         numbers = spark.sparkContext.parallelize(range(tasks), tasks)
-        return _combine(numbers.map(_file_task(program, paths, tasks)).collect())
+        result = _combine(numbers.map(_file_task(program, paths, tasks)).collect())
+        return run_later_stages(program, result, _stage_job(spark, program, tasks))
     finally:
         for path in files.values():
             path.unlink(missing_ok=True)
 
 
-def run_from_frames(program: Program, frames: Mapping[str, DataFrame], tasks: int) -> BucketResult:
+def run_from_frames(spark: SparkSession, program: Program, frames: Mapping[str, DataFrame], tasks: int) -> BucketResult:
     """Run a program over Spark DataFrames that have the tables' columns, `__diff`, and what Catalyst evaluated."""
     tasks = max(1, min(tasks, program.buckets))
     packed: DataFrame | None = None
@@ -74,7 +76,21 @@ def run_from_frames(program: Program, frames: Mapping[str, DataFrame], tasks: in
         packed = one if packed is None else packed.union(one)
     assert packed is not None
     exchanged = packed.repartitionById(tasks, F.col("part"))
-    return _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
+    result = _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
+    return run_later_stages(program, result, _stage_job(spark, program, tasks))
+
+
+def _stage_job(spark: SparkSession, program: Program, tasks: int) -> Callable[[int, list[Parcel]], BucketResult]:
+    def run(stage: int, parcels: list[Parcel]) -> BucketResult:
+        shares = [[parcel for parcel in parcels if parcel.bucket % tasks == number] for number in range(tasks)]
+        try:
+            given = spark.sparkContext.parallelize(shares, tasks)
+            work = given.map(lambda share: _attempted(program, lambda: run_stage(program, stage, share)))
+            return _combine(work.collect())
+        finally:
+            discard(parcels)
+
+    return run
 
 
 def _combine(results: list[bytes]) -> BucketResult:
@@ -87,10 +103,11 @@ def _combine(results: list[bytes]) -> BucketResult:
     return result
 
 
-def _attempted(work: Callable[[], BucketResult]) -> bytes:
+def _attempted(program: Program, work: Callable[[], BucketResult]) -> bytes:
     """Do a task's work and wrap its result; an error of Headrace's own is a result too: retrying would not help."""
     try:
         result = work()
+        result.parcels = spill(program, result.parcels)
     except (HeadraceError, NeedsCatalyst) as error:
         result = BucketResult(failure=error)
     return pickle.dumps(result)
@@ -111,14 +128,16 @@ def _file_task(program: Program, paths: dict[str, str], tasks: int) -> Callable[
             with pa.memory_map(paths[task.name]) as file:
                 batch = ChangeBatch.from_arrow(pa.ipc.open_file(file).read_all())
             mapped = map_rows(program, task, batch.rows, batch.diff, own)
-            # Each task sees all rows, so only one of them may report what is wrong with them.
-            result.bad += mapped.bad if number == 0 else []
+            # Each task sees all rows, so only one of them may report on them.
+            if number == 0:
+                result.bad += mapped.bad
+                result.passed |= mapped.passed
             mapped.into(pieces)
         for bucket in sorted(pieces):
             result.add(reduce_bucket(program, bucket, pieces[bucket]))
         return result
 
-    return lambda number: _attempted(lambda: work(number))
+    return lambda number: _attempted(program, lambda: work(number))
 
 
 def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], Batches]:
@@ -140,6 +159,8 @@ def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], B
             out.append((0, 0, "failure", table, "", pickle.dumps(error)))
         if mapped.bad:
             out.append((0, 0, "bad", table, "", pickle.dumps(mapped.bad)))
+        if mapped.passed:
+            out.append((0, 0, "passed", table, "", pickle.dumps(mapped.passed)))
         for bucket, pieces in mapped.pieces.items():
             part = bucket % tasks
             for name, batches in pieces.rows.items():
@@ -162,21 +183,22 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
         for batch in partition:
             for message in batch.to_pylist():
                 kind, name, body = message["kind"], message["name"], message["body"]
-                into = pieces[message["bucket"]]
                 if kind == "failure":
                     return BucketResult(failure=pickle.loads(body))
                 if kind == "bad":
                     result.bad += pickle.loads(body)
+                elif kind == "passed":
+                    result.add(BucketResult(passed=pickle.loads(body)))
                 elif kind == "rows":
-                    into.rows[name].append(_unpack_rows(body))
+                    pieces[message["bucket"]].rows[name].append(_unpack_rows(body))
                 else:
-                    into.runs[name, message["arrangement"]].append(_unpack_run(body))
+                    pieces[message["bucket"]].runs[name, message["arrangement"]].append(_unpack_run(body))
         for bucket in sorted(pieces):
             result.add(reduce_bucket(program, bucket, pieces[bucket]))
         return result
 
     def run(partition: Batches) -> Batches:
-        yield pa.record_batch([pa.array([_attempted(lambda: work(partition))], pa.binary())], ["result"])
+        yield pa.record_batch([pa.array([_attempted(program, lambda: work(partition))], pa.binary())], ["result"])
 
     return run
 
@@ -195,6 +217,4 @@ def _unpack_rows(body: bytes) -> ChangeBatch:
 
 def _unpack_run(body: bytes) -> Run:
     # A copy, because kernels want aligned memory and a message may start anywhere.
-    stored = runfile.decode(np.frombuffer(body, np.uint8).copy(), "a message of the exchange")
-    stored.check()
-    return Run(stored.words, stored.payload, stored.values)
+    return in_memory(runfile.decode(np.frombuffer(body, np.uint8).copy(), "a message of the exchange"))

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.aggregate import maintain
-from headrace.operators.delta import Evaluated, deltas, filtered, group_words, not_summable, split
+from headrace.operators.delta import filtered
+from headrace.operators.kernel import Evaluated, ViewChange, ViewKernel
 from headrace.plan import native
 from headrace.relation import kernels, runfile
 from headrace.relation.arrangement import alive, runs_to_merge
@@ -33,6 +33,7 @@ from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
+    Parcel,
     Program,
     TableTask,
     ViewTask,
@@ -55,6 +56,7 @@ class Mapped:
 
     pieces: dict[int, Pieces] = field(default_factory=lambda: defaultdict(Pieces))
     bad: list[BadRows] = field(default_factory=list)
+    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows, and their net number, that are not kept
 
     def into(self, others: dict[int, Pieces]) -> None:
         """Add the pieces to those of other tables."""
@@ -77,6 +79,13 @@ def map_rows(
         return out
     if task.store:
         _map_table(program, task, rows, diff, own, out)
+    elif not task.layout.schema.kept:
+        batch, bad = set_apart(task.layout.schema, ChangeBatch(rows, diff))
+        if bad is not None:
+            own_columns = bad.rows.select(task.layout.schema.names)
+            out.bad.append(BadRows(bad.table, own_columns, bad.diff, bad.reasons))
+        rows, diff = batch.rows, batch.diff
+        out.passed[task.name] = (len(diff), int(diff.sum()))
     if program.judge_only and own is not None and 0 not in own:
         return out  # one task is enough to look for values that no view can take
     for view in task.views:
@@ -109,7 +118,7 @@ def _map_view(
     out: Mapped,
 ) -> None:
     evaluated = evaluate(view, rows, diff)
-    wrong = not_summable(view.layout, evaluated)
+    wrong = view.kernel.refused(view.side.source, evaluated)
     if wrong:
         at = evaluated.origin[np.array(sorted(wrong))]
         chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(at)
@@ -118,24 +127,14 @@ def _map_view(
         return
     if program.judge_only or not len(evaluated.diff):
         return
-    words = group_words(view.layout, evaluated)
-    if own is not None and len(own) < program.buckets:
-        codes = np.empty(len(evaluated.diff), np.int32)
-        kernels.buckets_of(words[0], program.buckets, codes)
-        mine = np.zeros(program.buckets, bool)
-        mine[list(own)] = True
-        at = np.flatnonzero(mine[codes])
-        if not len(at):
-            return
-        evaluated, words = evaluated.take(at), np.ascontiguousarray(words[:, at])
-    for part, run in deltas(view.layout, evaluated, words).items():
-        for bucket, piece in split(run, program.buckets).items():
-            out.pieces[bucket].runs[view.name, part].append(piece)
+    for bucket, parts in view.kernel.lift(view.side.source, evaluated, program.buckets, own).items():
+        for part, run in parts.items():
+            out.pieces[bucket].runs[view.name, part].append(run)
 
 
 def evaluate(view: ViewTask, rows: pa.Table, diff: NDArray[np.int64]) -> Evaluated:
     """Evaluate a view's map side, natively or by picking the columns that Catalyst evaluated."""
-    plan = view.layout.plan
+    plan = view.side
     everything = Evaluated([], [], diff, np.arange(len(diff)))
     if view.prefix is not None:
         mask = whole(rows.column(f"{view.prefix}c")) if plan.condition is not None else None
@@ -164,12 +163,18 @@ def reduce_bucket(program: Program, bucket: int, pieces: Pieces) -> BucketResult
     for task in program.tables:
         if pieces.rows.get(task.name):
             _reduce_table(program, task, bucket, pieces.rows[task.name], result)
-        if program.judge_only:
-            continue
-        for view in task.views:
-            incoming = {part: pieces.runs[view.name, part] for part in view.layout.arrangements}
-            if incoming["groups"]:
-                _reduce_view(program, view, bucket, incoming, result)
+    if not program.judge_only:
+        for name, kernel in program.views.items():
+            _reduce_view(program, name, kernel, 0, bucket, pieces, result)
+    return result
+
+
+def reduce_stage(program: Program, stage: int, bucket: int, pieces: Pieces) -> BucketResult:
+    """Add what an earlier stage sent to one bucket to its state."""
+    result = BucketResult()
+    for name, kernel in program.views.items():
+        if stage < len(kernel.stages):
+            _reduce_view(program, name, kernel, stage, bucket, pieces, result)
     return result
 
 
@@ -193,25 +198,37 @@ def _reduce_table(
         return
     live = before.live + int(change.run.payload[0].sum())
     # A key has one row, so rows alive are entries alive; in a bag entries may stand for many rows, at most this many.
-    _store(program, name, bucket, COUNT, change.run, live, before, runs, result)
+    _store(program, name, bucket, COUNT, change.run, live, before, runs, result, entries=False)
     result.seen[task.name] = len(batch)
 
 
 def _reduce_view(
-    program: Program, view: ViewTask, bucket: int, incoming: Mapping[str, list[Run]], result: BucketResult
+    program: Program,
+    name: str,
+    kernel: ViewKernel,
+    stage: int,
+    bucket: int,
+    pieces: Pieces,
+    result: BucketResult,
 ) -> None:
-    names = {part: view_arrangement(view.name, part) for part in view.layout.arrangements}
-    before = {part: program.bucket_state(names[part], bucket) for part in names}
-    state = {part: OPEN.of(program.root, before[part]) for part in names}
-    done = maintain(view.layout, state, incoming)
+    incoming = {part: runs for (view, part), runs in pieces.runs.items() if view == name}
+    if not incoming:
+        return
+    parts = {part: (view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]}
+    before = {part: program.bucket_state(*where) for part, where in parts.items()}
+    state = {part: OPEN.of(program.root, before[part]) for part in parts}
+    done = kernel.reduce(stage, bucket, state, incoming)
     for part, run in done.runs.items():
         live = before[part].live + done.live.get(part, 0)
-        ring = view.layout.arrangements[part]
-        _store(program, names[part], bucket, ring, run, live, before[part], state[part], result)
-    result.summaries[view.name] = result.summaries.get(view.name, type(done.summary)()) + done.summary
+        group, (arrangement, home) = kernel.arrangements[part], parts[part]
+        _store(program, arrangement, home, group, run, live, before[part], state[part], result)
+    for target, outgoing in done.outgoing.items():
+        result.parcels += [Parcel(stage + 1, target, name, part, run, run.rows) for part, run in outgoing.items()]
+    if done.summary is not None:
+        result.summaries[name] = result.summaries.get(name, ViewChange()) + done.summary
     if done.changes is not None:
         ref = _write(program, done.changes)
-        result.changes.setdefault(view.name, []).append(ref.name)
+        result.changes.setdefault(name, []).append(ref.name)
 
 
 def _store(
@@ -224,8 +241,10 @@ def _store(
     before: BucketState,
     runs: list[StoredRun],
     result: BucketResult,
+    *,
+    entries: bool = True,
 ) -> None:
-    """Add a run to an arrangement, merging it with the runs that are due."""
+    """Add a run to an arrangement, merging it with the runs that are due; `live` counts entries, or else rows."""
     if not delta.rows:
         return
     due = runs_to_merge([ref.rows for ref in before.runs], delta.rows, live)
@@ -235,6 +254,8 @@ def _store(
         if not kept:  # the whole sum: an entry whose count is zero is gone, with whatever its other sums left behind
             there = alive(delta.payload)
             delta = delta if there.all() else delta.take(there)
+    if entries and not kept:
+        live = delta.rows  # the whole arrangement, whatever was estimated on the way
     if delta.rows:
         kept = (*kept, _write(program, delta))
     result.buckets.setdefault(name, {})[bucket] = BucketState(kept, live)

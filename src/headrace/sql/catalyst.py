@@ -6,19 +6,20 @@ reads the optimized plan, and refuses here, when the view is created, whatever i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
-from headrace.plan.view import Order, Output, ViewPlan
+from headrace.plan.view import Order, Output, Shape, ViewPlan
 from headrace.relation.types import SqlType
-from headrace.sql.evaluate import CatalystView
+from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat, Flattener
+from headrace.sql.joins import Join, Joiner
 from headrace.sql.jvm import Jvm, identity, items
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
@@ -47,23 +48,58 @@ def analyse(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
     SchemaError : the query names a table or a column that does not exist.
     """
     refusals = Refusals(view_name, sql)
+    analysed, optimized = _planned(session, view_name, sql, refusals)
+    schema = _schema(analysed, session, refusals)
+    flat = Flattener(session.catalyst, refusals).flatten(optimized)
+    if len(flat.leaves) == 1:
+        sides: dict[str | None, MapSide] = {None: MapSide(flat.leaf, flat.condition, flat.keys, flat.arguments)}
+        return _view(session, flat, schema, _plan(flat, schema), sides)
+    join = Joiner(session.catalyst, refusals, flat).join()
+    return _view(session, flat, schema, _join_plan(flat, schema, join), join.sides)
+
+
+def analyse_join_rows(session: SqlSession, name: str, sql: str) -> AnalysedView:
+    """Read a query whose rows are wanted as a join, even those of one table, for what is not an aggregate in SQL.
+
+    The plan always has a join, and `plan.join.keys[i]` is the variable of the column `plan.outputs[i]`, with the
+    column's name where no other variable has it.
+    """
+    refusals = Refusals(name, sql)
+    analysed, optimized = _planned(session, name, sql, refusals)
+    schema = _schema(analysed, session, refusals)
+    flat = Flattener(session.catalyst, refusals).flatten(optimized)
+    if flat.shape is not Shape.ROWS:
+        refusals.refuse(
+            "an aggregate (or DISTINCT)",
+            "the rows themselves are needed here",
+            "give the rows, not an aggregate: SELECT the columns, without GROUP BY and DISTINCT",
+        )
+    names = [column for column, _, _ in schema]
+    join = Joiner(session.catalyst, refusals, flat, names).join()
+    return _view(session, flat, schema, _join_plan(flat, schema, join), join.sides)
+
+
+def _planned(session: SqlSession, view_name: str, sql: str, refusals: Refusals) -> tuple[Jvm, Jvm]:
+    """The query as Catalyst understands it, checked, and as it would run it."""
     with _quiet():
         try:
             execution = session.query(sql)
             if session.is_command(execution.analyzed()):
                 refusals.refuse("a command", "only a query has an answer to keep", "write the view as one SELECT")
             refusals.check(execution.analyzed())
-            optimized = execution.optimizedPlan()
+            return execution.analyzed(), execution.optimizedPlan()
         except PySparkException as error:
             raise _explained(view_name, error) from None
         except Py4JJavaError as error:  # a statement that Spark itself stumbles over, such as an INSERT
             said = str(error.java_exception.getMessage()).splitlines()[0]
             raise UnsupportedSQLError(f"view {view_name!r}: {said}", way_out="write the view as one SELECT") from None
-    schema = _schema(execution.analyzed(), session, refusals)
-    flat = Flattener(session.catalyst, refusals).flatten(optimized)
-    plan = _plan(flat, schema)
+
+
+def _view(
+    session: SqlSession, flat: Flat, schema: Schema, plan: ViewPlan, sides: Mapping[str | None, MapSide]
+) -> AnalysedView:
     not_null = tuple(not nullable for _, _, nullable in schema)
-    return AnalysedView(plan, schema, CatalystView(session.catalyst, plan, flat, not_null))
+    return AnalysedView(plan, schema, CatalystView(session.catalyst, plan, flat, sides, not_null))
 
 
 def _plan(flat: Flat, schema: Schema) -> ViewPlan:
@@ -71,7 +107,7 @@ def _plan(flat: Flat, schema: Schema) -> ViewPlan:
     slots = {identity(slot): slot.name() for slot in flat.slots}
     names = [name for name, _, _ in schema]
     return ViewPlan(
-        table=flat.table,
+        table=flat.leaves[0][0],
         shape=flat.shape,
         condition=None if flat.condition is None else to_expression(flat.condition, columns),
         keys=tuple(to_expression(key, columns) for key in flat.keys),
@@ -80,6 +116,18 @@ def _plan(flat: Flat, schema: Schema) -> ViewPlan:
         having=None if flat.having is None else to_expression(flat.having, slots),
         outputs=tuple(Output(n, to_expression(o, slots)) for n, o in zip(names, flat.outputs, strict=True)),
         order=tuple(Order(names[i], descending, first) for i, descending, first in flat.order),
+    )
+
+
+def _join_plan(flat: Flat, schema: Schema, join: Join) -> ViewPlan:
+    qualified, names = join.sources.qualified, join.sources.qualified_names()
+    finish = _plan(replace(flat, condition=None, keys=[], arguments=[]), schema)
+    return replace(
+        finish,
+        table="",
+        keys=tuple(to_expression(qualified(key), names) for key in flat.keys),
+        arguments=tuple(to_expression(qualified(argument), names) for argument in flat.arguments),
+        join=join.plan,
     )
 
 

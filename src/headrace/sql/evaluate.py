@@ -6,7 +6,7 @@ columns of a DataFrame and used in it as columns. This side holds objects of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -58,16 +58,44 @@ class Template:
 
 
 @dataclass(frozen=True)
+class MapSide:
+    """What is evaluated for the rows of one table: over the attributes of its leaf."""
+
+    leaf: Jvm
+    condition: Jvm | None
+    keys: Sequence[Jvm]
+    arguments: Sequence[Jvm]
+
+    @property
+    def names(self) -> list[str]:
+        condition = [] if self.condition is None else ["c"]
+        keys = [f"k{i}" for i in range(len(self.keys))]
+        return [*condition, *keys, *(f"v{i}" for i in range(len(self.arguments)))]
+
+    def node(self, catalyst: Catalyst, name: str) -> Jvm:
+        if name == "c":
+            return self.condition
+        node = (self.keys if name[0] == "k" else self.arguments)[int(name[1:])]
+        return node if self.condition is None else catalyst.when(self.condition, node)
+
+
+@dataclass(frozen=True)
 class CatalystView:
-    """The three parts of a view as Catalyst expressions; `plan` says the same without Spark."""
+    """The three parts of a view as Catalyst expressions; `plan` says the same without Spark.
+
+    A view of one table has one map side, `None`; a view of a join has one for each source, by its name.
+    """
 
     catalyst: Catalyst
     plan: ViewPlan
     flat: Flat
+    sides: Mapping[str | None, MapSide]
     not_null: tuple[bool, ...]
-    _maps: dict[tuple[str, ...], Template] = field(default_factory=dict, repr=False)
+    _maps: dict[tuple[str | None, tuple[str, ...]], Template] = field(default_factory=dict, repr=False)
 
-    def map_columns(self, changes: DataFrame, prefix: str = "", only: Collection[str] | None = None) -> list[Column]:
+    def map_columns(
+        self, changes: DataFrame, prefix: str = "", only: Collection[str] | None = None, source: str | None = None
+    ) -> list[Column]:
         """The map side over the table's columns: `c` (condition), `k0..` (keys), `v0..` (arguments), in this order.
 
         Keys and arguments are NULL where the condition does not hold, and are not evaluated there, so a row that
@@ -78,12 +106,14 @@ class CatalystView:
         changes : has the columns of the table, by name.
         prefix : put before the name of every column.
         only : names (without the prefix) to return; all when None.
+        source : for a join, the source whose table it is; its variables are then `k0..`, and its factors `v0..`.
         """
-        names = tuple(name for name in self._map_names if only is None or name in only)
-        if names not in self._maps:
-            nodes = [self._map_node(name) for name in names]
-            self._maps[names] = Template.of(self.catalyst, self.flat.leaf, nodes, items(self.flat.leaf.output()))
-        columns = self._maps[names].bind(changes)
+        side = self.sides[source]
+        names = tuple(name for name in side.names if only is None or name in only)
+        if (source, names) not in self._maps:
+            nodes = [side.node(self.catalyst, name) for name in names]
+            self._maps[source, names] = Template.of(self.catalyst, side.leaf, nodes, items(side.leaf.output()))
+        columns = self._maps[source, names].bind(changes)
         return [column.alias(prefix + name) for name, column in zip(names, columns, strict=True)]
 
     def finish(self, groups: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
@@ -98,18 +128,6 @@ class CatalystView:
         kept_groups = groups.where(self._having.bind(groups)[0]) if self._having else groups
         answer = kept_groups.select(*named, *kept)
         return answer.orderBy(*self._order(answer)) if self.flat.order else answer
-
-    @property
-    def _map_names(self) -> list[str]:
-        condition = [] if self.flat.condition is None else ["c"]
-        keys = [f"k{i}" for i in range(len(self.flat.keys))]
-        return [*condition, *keys, *(f"v{i}" for i in range(len(self.flat.arguments)))]
-
-    def _map_node(self, name: str) -> Jvm:
-        if name == "c":
-            return self.flat.condition
-        node = (self.flat.keys if name[0] == "k" else self.flat.arguments)[int(name[1:])]
-        return node if self.flat.condition is None else self.catalyst.when(self.flat.condition, node)
 
     @cached_property
     def _having(self) -> Template | None:

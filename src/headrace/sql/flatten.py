@@ -1,14 +1,14 @@
-"""From an optimized plan, a stack of projections and filters around at most one aggregate, to its three parts.
+"""From an optimized plan, projections, filters and joins around at most one aggregate, to its three parts.
 
-Each operator is folded, from the table upwards, into what its columns mean in terms of the layer below: first the
-table's own columns (the map side), then, above the aggregate, its keys and aggregates (the finish).
+Each operator is folded, from the tables upwards, into what its columns mean in terms of the layer below: first the
+tables' own columns (the map side), then, above the aggregate, its keys and aggregates (the finish). All joins are
+inner ones, so a join is its conditions and nothing else; `sql.joins` says which table each of them belongs to.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 from headrace.plan.view import Aggregate, Shape
 from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind, option
@@ -22,10 +22,10 @@ _TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint"}
 
 @dataclass
 class Flat:
-    """A view in Catalyst's expressions: the map side over the leaf's attributes, the finish over k0.. and a0.."""
+    """A view in Catalyst's expressions: the map side over the leaves' attributes, the finish over k0.. and a0.."""
 
-    table: str = ""
-    leaf: Jvm = None
+    leaves: list[tuple[str, Jvm]] = field(default_factory=list)  # each table with its leaf, in the query's order
+    products: int = 0  # how often the query says CROSS JOIN
     shape: Shape = Shape.ROWS
     condition: Jvm | None = None
     keys: list[Jvm] = field(default_factory=list)
@@ -35,6 +35,10 @@ class Flat:
     having: Jvm | None = None
     outputs: list[Jvm] = field(default_factory=list)
     order: list[tuple[int, bool, bool]] = field(default_factory=list)  # output, descending, nulls first
+
+    @property
+    def leaf(self) -> Jvm:
+        return self.leaves[0][1]
 
 
 class Flattener:
@@ -73,6 +77,8 @@ class Flattener:
             self._fold_leaf(node)
         elif kind(node) in _TRANSPARENT:
             self._fold(node.child())
+        elif kind(node) == "Join":
+            self._fold_join(node)
         elif fold is None:
             self.refusals.refuse_operator(node)
         else:
@@ -84,8 +90,26 @@ class Flattener:
         marks = [json.loads(column.metadata().json()).get(TABLE_MARK) for column in columns]
         if not marks or marks[0] is None:
             self.refusals.refuse_operator(node)
-        self.flat.table, self.flat.leaf = marks[0], node
+        self.flat.leaves.append((marks[0], node))
         self._meaning = {identity(column): column for column in columns}
+
+    def _fold_join(self, node: Jvm) -> None:
+        self.refusals.check_join(node)
+        both = {}
+        for side in (node.left(), node.right()):
+            self._fold(side)
+            both.update(self._meaning)
+        if self.flat.shape is not Shape.ROWS:
+            self.refusals.refuse(
+                "a join with the answer of an aggregate (or DISTINCT)",
+                "a view groups after it joins, for now",
+                "make the inner query a view of its own, and join the answers when you read them",
+            )
+        self.flat.products += kind(node.joinType()) == "Cross$"
+        self._meaning = both
+        self._sort = []  # the order of what is joined means nothing
+        if (condition := option(node.condition())) is not None:
+            self._filters.append(self._resolve(condition))
 
     def _fold_project(self, node: Jvm) -> None:
         self._meaning = {identity(named): self._resolve(named) for named in items(node.projectList())}
@@ -137,7 +161,7 @@ class Flattener:
             self.refusals.refuse_function(call)
         type = to_type(call.dataType())
         if type is None:
-            self._refuse_type(call)
+            self.refusals.refuse_type(call)
         argument = self._argument(function, call, name)
         index = None if argument is None else self._argument_index(argument, call)
         slots = flat.slots[len(flat.keys) :]
@@ -166,7 +190,7 @@ class Flattener:
 
     def _argument_index(self, argument: Jvm, call: Jvm) -> int:
         if to_type(argument.dataType()) is None:
-            self._refuse_type(call)
+            self.refusals.refuse_type(call)
         for i, known in enumerate(self.flat.arguments):
             if argument.semanticEquals(known):
                 return i
@@ -176,7 +200,7 @@ class Flattener:
     def _normalised(self, key: Jvm) -> Jvm:
         """Groups of floats hold 0.0 with -0.0 and all NaNs together; Spark adds this only to its physical plan."""
         if to_type(key.dataType()) is None:
-            self._refuse_type(key)
+            self.refusals.refuse_type(key)
         if key.dataType().simpleString() not in ("float", "double"):
             return key
         return self.catalyst.normalised_float(key)
@@ -197,13 +221,6 @@ class Flattener:
             f"ORDER BY {self.refusals.text(key)}",
             "it is not a column of the view",
             "add it to the SELECT list and order by its name, or drop the ORDER BY",
-        )
-
-    def _refuse_type(self, node: Jvm) -> NoReturn:
-        self.refusals.refuse(
-            f"{self.refusals.text(node)} of type {node.dataType().simpleString()}",
-            "Headrace keeps no columns of that type",
-            "cast it to a number, a string, a date or a timestamp",
         )
 
 

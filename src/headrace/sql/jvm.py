@@ -75,6 +75,10 @@ class Catalyst:
     def literal(self, value: object, type: Jvm) -> Jvm:
         return self.expressions.Literal(value, type)
 
+    def cast(self, value: Jvm, type: Jvm) -> Jvm:
+        """A cast that loses nothing, so that it is the same in every mode and time zone."""
+        return self._companion("Cast").apply(value, type, True)
+
     def conjunction(self, terms: list[Jvm]) -> Jvm | None:
         """The AND of all terms, evaluated from the first to the last; None when there are none."""
         result = None
@@ -123,9 +127,9 @@ class Catalyst:
     def rewrite(self, project: Jvm, pairs: Iterable[tuple[Jvm, Jvm]]) -> list[Jvm]:
         """The expressions of a projection over other attributes, at the cost of the attributes, not of the nodes."""
         pair = self.jvm.scala.Tuple2
-        mapping = self._attribute_map.apply(self.seq(pair(old, new) for old, new in pairs))
+        mapping = self._companion("AttributeMap").apply(self.seq(pair(old, new) for old, new in pairs))
         return [alias.child() for alias in items(project.rewriteAttrs(mapping).projectList())]
 
-    @cached_property
-    def _attribute_map(self) -> Jvm:
-        return getattr(getattr(self.expressions, "AttributeMap$"), "MODULE$")
+    def _companion(self, name: str) -> Jvm:
+        """The companion object of a class of expressions, for what the class itself does not forward."""
+        return getattr(getattr(self.expressions, f"{name}$"), "MODULE$")

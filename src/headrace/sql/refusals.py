@@ -14,18 +14,17 @@ from headrace.sql.jvm import Jvm, items, kind, option
 
 _READABLE = {
     "Project", "Filter", "Aggregate", "Sort", "Distinct", "SubqueryAlias", "View", "ResolvedHint",
-    "WithCTE", "CTERelationDef", "CTERelationRef", "LogicalRDD", "PipeOperator",
+    "WithCTE", "CTERelationDef", "CTERelationRef", "LogicalRDD", "PipeOperator", "Join",
 }  # fmt: skip
 
-_ONE_TABLE = "a view reads one table for now"
-_SPLIT = "keep one view a table, and combine their answers when you read them"
+_ONE_SELECT = "a view is one SELECT over tables and their inner joins for now"
+_SPLIT = "make each query a view of its own, and combine their answers when you read them"
 _OPERATORS = {
-    "Join": ("a join", _ONE_TABLE, _SPLIT),
-    "AsOfJoin": ("a join", _ONE_TABLE, _SPLIT),
-    "LateralJoin": ("a lateral join", _ONE_TABLE, _SPLIT),
-    "Union": ("UNION", _ONE_TABLE, _SPLIT),
-    "Intersect": ("INTERSECT", _ONE_TABLE, _SPLIT),
-    "Except": ("EXCEPT", _ONE_TABLE, _SPLIT),
+    "AsOfJoin": ("an AS OF join", _ONE_SELECT, _SPLIT),
+    "LateralJoin": ("a lateral join", _ONE_SELECT, _SPLIT),
+    "Union": ("UNION", _ONE_SELECT, _SPLIT),
+    "Intersect": ("INTERSECT", _ONE_SELECT, _SPLIT),
+    "Except": ("EXCEPT", _ONE_SELECT, _SPLIT),
     "UnionLoop": ("a recursive query", "it has no fixed plan to maintain", "write the levels out as views"),
     "Window": ("a window function (OVER)", "a change can renumber every row", "aggregate with GROUP BY instead"),
     "GlobalLimit": (
@@ -48,6 +47,8 @@ _OPERATORS = {
     "RebalancePartitions": ("a REBALANCE hint", "Headrace decides where rows go", "drop the hint"),
 }
 _NO_TABLE = {"OneRowRelation", "LocalRelation", "Range", "ResolvedInlineTable"}
+
+INNER_JOINS = {"Inner$", "Cross$"}
 
 _CLOCK = {
     "CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp",
@@ -100,8 +101,23 @@ class Refusals:
                 "Headrace cannot see its changes",
                 "make it known with engine.table(...) and feed its changes with engine.apply(...)",
             )
-        unknown = (f"the operator {name}", "Headrace has no rule for it", "use SELECT ... WHERE ... GROUP BY only")
+        unknown = (f"the operator {name}", "Headrace has no rule for it", "use SELECT ... JOIN ... WHERE ... GROUP BY")
         self.refuse(*_OPERATORS.get(name, unknown))
+
+    def refuse_type(self, node: Jvm) -> NoReturn:
+        self.refuse(
+            f"{self.text(node)} of type {node.dataType().simpleString()}",
+            "Headrace keeps no columns of that type",
+            "cast it to a number, a string, a date or a timestamp",
+        )
+
+    def check_join(self, join: Jvm) -> None:
+        if kind(join.joinType()) not in INNER_JOINS:
+            self.refuse(
+                f"{join.joinType().sql()} JOIN",
+                "only inner joins are kept up to date for now",
+                "write JOIN if rows without a partner do not matter, or make each table a view and join the answers",
+            )
 
     def refuse_function(self, call: Jvm) -> NoReturn:
         function = call.aggregateFunction() if kind(call) == "AggregateExpression" else call
@@ -118,6 +134,8 @@ class Refusals:
             self.refuse_operator(node)
         if name == "Sort" and not getattr(node, "global")():
             self.refuse("SORT BY", "Headrace decides where rows go", "use ORDER BY, or drop it")
+        if name == "Join":
+            self.check_join(node)
         for expression in items(node.expressions()):
             self._check_expression(expression)
         for child in items(node.children()):
@@ -126,7 +144,7 @@ class Refusals:
     def _check_expression(self, node: Jvm) -> None:
         name = kind(node)
         if name in _SUBQUERIES:
-            self.refuse("a subquery inside an expression", _ONE_TABLE, _SPLIT)
+            self.refuse("a subquery inside an expression", _ONE_SELECT, _SPLIT)
         if name in _CLOCK or (name == "Cast" and self._is_special_date(node)):
             self._refuse_clock(self.text(node))
         if name in _SURROUNDINGS:

@@ -32,6 +32,7 @@ _OPTIMIZER = {
             "ConvertToLocalRelation",
             "PruneFilters",
             "InferFiltersFromConstraints",  # would add IS NOT NULL to conditions that imply it
+            "ReorderJoin",  # sources keep the order, and so the names, that the query gives them
         )
     ),
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # an InSet hides its values from the plan's tree

@@ -1,0 +1,268 @@
+"""Handles of moments and models: what a data scientist holds. Reading one reads the state of the last step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.engine.explain import explain_kept
+from headrace.engine.planning import PlannedView
+from headrace.errors import SchemaError
+from headrace.factorized.answers import MOMENTS, MomentsAnswer
+from headrace.factorized.explain import JoinExplanation
+from headrace.factorized.moments import MomentsAlgebra
+from headrace.factorized.view import JoinView
+from headrace.learn.moments import Moments
+from headrace.learn.regression import LinearRegression
+from headrace.relation.arrangement import alive, scan
+from headrace.rings.covariance import Covariance as Ring
+from headrace.rings.covariance import permuted
+from headrace.runtime.log import BucketState, Snapshot
+from headrace.runtime.openruns import OPEN
+from headrace.runtime.program import view_arrangement
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+Numbers = NDArray[np.float64]
+
+
+class Covariance:
+    """The count, sums and sums of products of some features of a query, kept fresh.
+
+    Without GROUP BY, `count` is a number, `sums` has one value a feature and `cofactor` one a pair of features. With
+    GROUP BY they have one more dimension in front, and `keys` says which group is where.
+    """
+
+    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
+        self._engine = engine
+        self.planned = planned
+        self.name = name
+        self.sql = planned.definition.sql
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features, in the order of `sums` and `cofactor`."""
+        return self.planned.features
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The columns of GROUP BY."""
+        return self.planned.groups
+
+    @property
+    def rows(self) -> int:
+        """How many groups there are (1 without GROUP BY)."""
+        return len(self._read()[1]) if self.groups else 1
+
+    @property
+    def keys(self) -> pa.Table:
+        """The groups, in the order of the others."""
+        return self._read()[0]
+
+    @property
+    def count(self) -> Any:
+        """How many rows the query has (in each group)."""
+        counts = [round(moments.count) for moments in self._all()]
+        return np.array(counts, np.int64) if self.groups else counts[0]
+
+    @property
+    def sums(self) -> Numbers:
+        """The sum of each feature."""
+        return self._stacked([moments.sums for moments in self._all()])
+
+    @property
+    def cofactor(self) -> Numbers:
+        """The sum of the product of each pair of features."""
+        return self._stacked([moments.cofactor for moments in self._all()])
+
+    def moments(self, features: Sequence[str] | None = None) -> Moments:
+        """The moments of all rows together, of some features or of all."""
+        whole = self._total() if self.groups else self._all()[0]
+        return whole if features is None else whole.select(features)
+
+    def by_group(self) -> list[tuple[dict[str, Any], Moments]]:
+        """The moments of each group, with its key."""
+        keys, _ = self._read()
+        return list(zip(keys.to_pylist(), self._all(), strict=True))
+
+    def to_arrow(self) -> pa.Table:
+        """One row a group: its key, the count, the sums and the products (row by row of the symmetric matrix)."""
+        keys, _ = self._read()
+        moments = self._all()
+        table = keys if self.groups else pa.table({"count": [round(m.count) for m in moments]})
+        if self.groups:
+            table = table.append_column("count", pa.array([round(m.count) for m in moments], pa.int64()))
+        table = table.append_column("sums", pa.array([m.sums.tolist() for m in moments], pa.list_(pa.float64())))
+        flat = [m.cofactor.ravel().tolist() for m in moments]
+        return table.append_column("cofactor", pa.array(flat, pa.list_(pa.float64())))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def explain(self) -> JoinExplanation:
+        """Say how the moments are kept, why so, and what it costs."""
+        self._check_there()
+        return explain_kept(self._engine, self.name, self.planned)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _stacked(self, values: list[Numbers]) -> Numbers:
+        m = len(self.features)
+        if self.groups:
+            return np.stack(values) if values else np.zeros((0, *([m] * (1 if not values else values[0].ndim))))
+        return values[0]
+
+    def _total(self) -> Moments:
+        _, rows = self._read()
+        return self._moments(rows.sum(axis=0))
+
+    def _all(self) -> list[Moments]:
+        _, rows = self._read()
+        return [self._moments(row) for row in rows]
+
+    def _moments(self, row: Numbers) -> Moments:
+        shifts = self.planned.definition.chosen.get("shifts", {})
+        variable = self._variables()
+        shift = np.array([float(shifts.get(variable[name], 0.0)) for name in self.features])
+        return Moments.of_row(self.features, row, shift)
+
+    def _variables(self) -> dict[str, str]:
+        plan = self.planned.analysed.plan
+        assert plan.join is not None
+        return {output.name: key for output, key in zip(plan.outputs, plan.join.keys, strict=True)}
+
+    def _read(self) -> tuple[pa.Table, Numbers]:
+        """Read the groups and their rows, features in the order that was asked for."""
+        self._check_there()
+        return self._engine._store.read(self._read_from)
+
+    def _read_from(self, snapshot: Snapshot) -> tuple[pa.Table, Numbers]:
+        kernel = self.planned.kernel
+        assert isinstance(kernel, JoinView)
+        answer, algebra = kernel.answer, kernel.algebra
+        assert isinstance(answer, MomentsAnswer)
+        assert isinstance(algebra, MomentsAlgebra)
+        ring = Ring(answer.degree)
+        buckets = snapshot.arrangements.get(view_arrangement(self.name, MOMENTS), {})
+        tables, rows = [], []
+        kinds = {name: kind for name, kind, _ in self.planned.analysed.schema}
+        schema = pa.schema([pa.field(name, kinds[name].arrow) for name in self.groups])
+        for bucket in sorted(buckets):
+            run = scan(ring, OPEN.of(str(self._engine.location), buckets.get(bucket, BucketState())))
+            if run is None:
+                continue
+            run = run.take(np.flatnonzero(alive(run.payload)))
+            decoded = answer.keys.decode(run.words) if self.groups else []
+            columns = [run.values[f"k{i}"] if column is None else column for i, column in enumerate(decoded)]
+            tables.append(pa.table(columns, schema=schema))
+            rows.append(run.payload[0])
+        stored = algebra.features(kernel.plan.root)
+        names = self._variables()
+        order = [stored.index(names[feature]) for feature in self.features]
+        whole = np.concatenate(rows) if rows else ring.zeros(0)[0]
+        if not self.groups and not len(whole):
+            whole = ring.zeros(1)[0]
+        keys = pa.concat_tables(tables) if tables else schema.empty_table()
+        return keys, permuted(whole, answer.degree, order)
+
+    def _check_there(self) -> None:
+        if self._engine.views.get(self.name) is not self:
+            raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again")
+
+    def __repr__(self) -> str:
+        by = f" by {', '.join(self.groups)}" if self.groups else ""
+        return f"Covariance({self.name!r}, {len(self.features)} features{by})"
+
+
+class Model(Covariance):
+    """A model that follows the data. It is fitted when it is read, if a step has changed its moments since."""
+
+    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
+        super().__init__(engine, name, planned)
+        self._regression = LinearRegression(**planned.definition.asked["model"])
+        self._fitted_at = -1
+        self._by_group: dict[tuple[Any, ...], LinearRegression] = {}
+
+    @property
+    def model(self) -> LinearRegression:
+        """The fitted model as of the last step."""
+        if self.groups:
+            raise SchemaError(
+                f"model {self.name!r} has one model a group ({', '.join(self.groups)})",
+                way_out="use .models, which has them by group",
+            )
+        version = self._engine._store.snapshot.version
+        if version != self._fitted_at:
+            self._regression.fit(self.moments())
+            self._fitted_at = version
+        return self._regression
+
+    @property
+    def models(self) -> dict[tuple[Any, ...], LinearRegression]:
+        """The fitted model of each group, by the values of its GROUP BY columns."""
+        version = self._engine._store.snapshot.version
+        if version != self._fitted_at:
+            fitted = {}
+            for key, moments in self.by_group():
+                at = tuple(key.values())
+                fitted[at] = self._by_group.get(at, self._regression.clone()).fit(moments)
+            self._by_group, self._fitted_at = fitted, version
+        return self._by_group
+
+    @property
+    def coef_(self) -> Numbers:
+        """The coefficient of each feature, in the order of `feature_names_`."""
+        return self.model.coef_
+
+    @property
+    def intercept_(self) -> float:
+        return self.model.intercept_
+
+    @property
+    def feature_names_(self) -> tuple[str, ...]:
+        return self.model.feature_names_
+
+    @property
+    def iterations_(self) -> int:
+        """Iterations that the last fit took (0 in closed form)."""
+        return self.model.iterations_
+
+    def to_arrow(self) -> pa.Table:
+        """One row a model: the key of its group, the rows it was fitted to, the intercept and the coefficients."""
+        fitted = self.models if self.groups else {(): self.model}
+        rows = []
+        for key, model in fitted.items():
+            row = dict(zip(self.groups, key, strict=True)) | {"count": model.count_, "intercept": model.intercept_}
+            rows.append(row | dict(zip(model.feature_names_, model.coef_.tolist(), strict=True)))
+        return pa.Table.from_pylist(rows)
+
+    def predict(self, frame: Any) -> Any:
+        """Predict the label for rows of a Spark or pandas DataFrame, or an Arrow table."""
+        return self.model.predict(frame)
+
+    def score(self, frame: Any = None) -> float:
+        """R squared on some rows, or on the training rows themselves."""
+        return self.model.score(self.moments() if frame is None else frame)
+
+    def __repr__(self) -> str:
+        by = f" by {', '.join(self.groups)}" if self.groups else ""
+        return f"Model({self.name!r}, {self._regression!r}{by})"
+
+
+def settings(model: LinearRegression) -> dict[str, Any]:
+    """The settings of a model as plain values: what is written down of it, and what it is made from again."""
+    return {
+        "label": model.label,
+        "features": None if model.features is None else list(model.features),
+        "ridge": model.ridge,
+        "solver": model.solver,
+        "tolerance": model.tolerance,
+        "max_iterations": model.max_iterations,
+    }

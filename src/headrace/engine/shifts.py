@@ -1,0 +1,75 @@
+"""What is taken off each feature before it is squared: a number near its mean, found in the first rows that come.
+
+Sums of squares lose digits where a mean is large against the spread. Any number near the mean brings them back, as long
+as it never changes; so it is chosen when the first rows of a table arrive, and becomes part of the view's definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+
+from headrace.engine.planning import PlannedView
+from headrace.factorized.moments import MomentsAlgebra
+from headrace.factorized.variables import as_numbers
+from headrace.factorized.view import JoinView
+from headrace.operators.kernel import MapSide
+from headrace.plan import native
+from headrace.relation.change import ChangeBatch
+from headrace.relation.columns import whole
+from headrace.runtime.program import why_catalyst
+
+_SAMPLE = 4096
+_FAR = 4.0  # how many spreads away from zero a mean must be before it is worth a shift
+
+
+def with_shifts(view: PlannedView, inputs: Mapping[str, ChangeBatch | DataFrame]) -> PlannedView | None:
+    """The view with shifts for the features whose first rows these are; None if there are none."""
+    kernel = view.kernel
+    if not isinstance(kernel, JoinView) or not isinstance(kernel.algebra, MomentsAlgebra):
+        return None
+    known: dict[str, float] = dict(view.definition.chosen.get("shifts", {}))
+    features = set(kernel.algebra.features(kernel.plan.root)) - set(known)
+    found: dict[str, float] = {}
+    for side, source in zip(kernel.sides, kernel.join.sources, strict=True):
+        mine = [name for name in source.variable_names if name in features and name not in found]
+        if side.table in inputs and mine:
+            rows = _first_rows(inputs[side.table])
+            if rows.num_rows:
+                found |= _means(side, source.variable_names, mine, rows)
+    if not found:
+        return None
+    shifts = known | found
+    definition = replace(view.definition, chosen={**view.definition.chosen, "shifts": shifts})
+    algebra = replace(kernel.algebra, shifts=shifts)
+    return replace(view, definition=definition, kernel=replace(kernel, algebra=algebra))
+
+
+def _first_rows(given: ChangeBatch | DataFrame) -> pa.Table:
+    if isinstance(given, ChangeBatch):
+        return given.rows.slice(0, _SAMPLE)
+    return given.limit(_SAMPLE).toArrow()
+
+
+def _means(side: MapSide, names: tuple[str, ...], wanted: list[str], rows: pa.Table) -> dict[str, float]:
+    if why_catalyst(side) is not None:  # no shift is right too, only with fewer digits
+        return dict.fromkeys(wanted, 0.0)
+    columns: dict[str, pa.Array] = {name: whole(rows.column(name)) for name in rows.column_names}
+    out = {}
+    for name in wanted:
+        values = native.evaluate(side.keys[names.index(name)], columns, rows.num_rows)
+        out[name] = _near_mean(as_numbers(whole(values).drop_null()))
+    return out
+
+
+def _near_mean(values: NDArray[np.float64]) -> float:
+    values = values[np.isfinite(values)]
+    if not len(values) or abs(values.mean()) < _FAR * values.std() or values.mean() == 0:
+        return 0.0
+    # Few digits, so that taking it off rounds as little as possible.
+    return float(f"{values.mean():.2e}")

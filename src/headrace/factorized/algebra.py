@@ -1,0 +1,63 @@
+"""What the payloads of a plan's views are, and how they multiply.
+
+The triggers of a plan only say which keys meet. What happens to the payloads then is an algebra: covariance triples for
+models, sums of products for SQL. Lifting and summing, and multiplying and summing, are one operation each, so that no
+payload is ever made for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.factorized.maintenance import Statement
+from headrace.operators.kernel import Evaluated
+from headrace.relation.kernels import Positions
+from headrace.rings import Group, Payload
+
+
+Lifting = Callable[[Positions, Positions, int], Payload]
+"""(positions of rows, the group of each, number of groups) -> the sum of each group."""
+
+
+class Algebra(Protocol):
+    """Payloads of all views of one plan."""
+
+    def group(self, view: int) -> Group:
+        """The group in which a view's payloads are added."""
+        ...
+
+    def describe(self, view: int) -> str:
+        """Say in words what a view's payload holds."""
+        ...
+
+    def degree(self, view: int) -> int:
+        """How much a view's payload holds: the number of features, or of sums."""
+        ...
+
+    def refused(self, leaf: int, rows: Evaluated) -> dict[int, str]:
+        """Rows that cannot be lifted, with the reason."""
+        ...
+
+    def complete(self, leaf: int, rows: Evaluated) -> NDArray[np.bool_] | None:
+        """Which rows have all that is needed to take part; None if all have."""
+        ...
+
+    def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
+        """Prepare rows to be lifted: the result lifts those at some positions and sums them by group."""
+        ...
+
+    def multiply(
+        self,
+        statement: Statement,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        """Multiply, for each row, the elements that `index` picks from the factors, and sum the products by group."""
+        ...

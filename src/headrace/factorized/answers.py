@@ -1,0 +1,96 @@
+"""Answers of views over joins: SQL groups, and moments for models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from headrace.factorized.bucket import growth, without_residue
+from headrace.factorized.sums import SumsAlgebra
+from headrace.factorized.variables import Variables
+from headrace.operators.aggregate import maintain
+from headrace.operators.delta import split
+from headrace.operators.kernel import Incoming, Lifted, Reduced, State, ViewChange
+from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.relation import kernels
+from headrace.relation.arrangement import alive, lookup
+from headrace.relation.keys import KeyLayout
+from headrace.relation.run import Run, merge
+from headrace.rings import Group, Payload, take
+from headrace.rings.covariance import Covariance
+
+MOMENTS = "moments"
+
+
+@dataclass(frozen=True)
+class GroupsAnswer:
+    """The groups of a SQL view, kept as those of a view over one table are."""
+
+    layout: ViewLayout
+    algebra: SumsAlgebra
+    variables: Variables
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        return self.layout.arrangements
+
+    def split(self, root: Run, buckets: int) -> Lifted:
+        order = self.algebra.plan.views[self.algebra.plan.root].orders[0]
+        run = regrouped(
+            self.variables, self.layout.keys, root, order, self.algebra.join.keys, self.algebra.answer(root.payload)
+        )
+        return {bucket: {GROUPS: piece} for bucket, piece in split(run, buckets).items()}
+
+    def reduce(self, state: State, incoming: Incoming) -> Reduced:
+        return maintain(self.layout, state, incoming)
+
+
+@dataclass(frozen=True)
+class MomentsAnswer:
+    """Covariance triples by group; without groups, one triple."""
+
+    keys: KeyLayout
+    names: tuple[str, ...]  # the variables that group
+    order: tuple[str, ...]  # the order of the root's keys
+    degree: int
+    variables: Variables
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {MOMENTS: Covariance(self.degree)}
+
+    def split(self, root: Run, buckets: int) -> Lifted:
+        run = regrouped(self.variables, self.keys, root, self.order, self.names, root.payload)
+        return {bucket: {MOMENTS: piece} for bucket, piece in split(run, buckets).items()}
+
+    def reduce(self, state: State, incoming: Incoming) -> Reduced:
+        group = Covariance(self.degree)
+        change = merge(group, list(incoming[MOMENTS]))
+        if not change.rows:
+            return Reduced()
+        before = lookup(group, state[MOMENTS], change.words)
+        change, gone = without_residue(group, state[MOMENTS], change)
+        was, now = alive(before), alive(group.add(before, change.payload))
+        summary = ViewChange(int((now & ~was).sum()), int((was & ~now).sum()), int((was & now).sum()))
+        if not self.names:
+            summary = ViewChange(updated=1)
+        return Reduced({MOMENTS: change}, {MOMENTS: growth(group, state[MOMENTS], change) - gone}, summary=summary)
+
+
+def regrouped(
+    variables: Variables,
+    layout: KeyLayout,
+    root: Run,
+    order: Sequence[str],
+    names: Sequence[str],
+    payload: Payload,
+) -> Run:
+    """Bring a change of the root to the keys of the answer."""
+    slices = variables.slices(order)
+    words = variables.group_key(layout, {name: root.words[at] for name, at in slices.items()}, names, root.rows)
+    sorted_rows = kernels.sort_order(words)
+    values = {f"k{i}": root.values[names[i]].take(sorted_rows) for i in layout.stored}
+    return Run(np.ascontiguousarray(words[:, sorted_rows]), take(payload, sorted_rows), values)

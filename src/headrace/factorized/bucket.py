@@ -1,0 +1,125 @@
+"""One bucket of a plan in one step: triggers run one after the other, and what they change is added up.
+
+Changes of several relations in a step are handled one relation at a time: each trigger sees what the ones before it
+changed, so together they give the change of the whole join, products of changes included. Relations that never change
+again come first, so views that only filling needs never have to be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from headrace.factorized.algebra import Algebra
+from headrace.factorized.delta import delta, in_order
+from headrace.factorized.maintenance import MaintenancePlan
+from headrace.factorized.variables import Variables
+from headrace.operators.kernel import State
+from headrace.relation.arrangement import AnyRun, counts, lookup
+from headrace.relation.run import Run, merge
+from headrace.rings import Group, take
+
+_SAMPLE = 256
+
+
+def part_name(view: int, order: int) -> str:
+    """Name the arrangement of a view in one of its orders."""
+    return f"v{view}" if order == 0 else f"v{view}o{order}"
+
+
+class Bucket:
+    """The work of one step in one bucket."""
+
+    def __init__(self, plan: MaintenancePlan, algebra: Algebra, variables: Variables, state: State) -> None:
+        self.plan = plan
+        self.algebra = algebra
+        self.variables = variables
+        self.state = state
+        self._changed: dict[int, list[Run]] = {}
+        self._arranged: dict[tuple[int, int], list[Run]] = {}
+
+    def run(self, changes: Mapping[str, Sequence[Run]]) -> None:
+        """Run the triggers of the relations that have changed; changes are those of their leaf views."""
+        triggers = sorted(self.plan.triggers, key=lambda trigger: trigger.relation not in self.plan.static)
+        for trigger in triggers:
+            given = [run for run in changes.get(trigger.relation, ()) if run.rows]
+            if not given:
+                continue
+            leaf = merge(self.algebra.group(trigger.leaf), given)
+            if not leaf.rows:
+                continue
+            changed = {trigger.leaf: leaf}
+            for statement in trigger.statements:
+                source = changed.get(statement.source)
+                if source is None:
+                    continue
+                target = delta(self.plan, self.algebra, self.variables, statement, source, self._read)
+                if target is not None and target.rows:
+                    changed[statement.target] = target
+            for view, run in changed.items():
+                self._note(view, run)
+
+    def _note(self, view: int, run: Run) -> None:
+        self._changed.setdefault(view, []).append(run)
+        here = self.plan.views[view]
+        for number, order in enumerate(here.orders):
+            if view in self.plan.probed or here.kept:
+                arranged = in_order(self.variables, run, here.orders[0], order)
+                self._arranged.setdefault((view, number), []).append(arranged)
+
+    def _read(self, view: int, order: int) -> Sequence[AnyRun]:
+        return [*self.state.get(part_name(view, order), ()), *self._arranged.get((view, order), ())]
+
+    def root(self) -> Run | None:
+        """The change of the answer."""
+        runs = self._changed.get(self.plan.root)
+        return merge(self.algebra.group(self.plan.root), runs) if runs else None
+
+    def kept(self) -> tuple[dict[str, Run], dict[str, int]]:
+        """The changes of the views that are kept, and by how many entries each grows."""
+        runs: dict[str, Run] = {}
+        live: dict[str, int] = {}
+        for (view, order), changes in self._arranged.items():
+            if not self.plan.views[view].kept or view == self.plan.root:
+                continue
+            part, group = part_name(view, order), self.algebra.group(view)
+            before = self.state.get(part, ())
+            run, gone = without_residue(group, before, merge(group, changes))
+            if run.rows:
+                runs[part] = run
+                live[part] = growth(group, before, run) - gone
+        return runs, live
+
+
+def without_residue(group: Group, before: Sequence[AnyRun], change: Run) -> tuple[Run, int]:
+    """Take keys that vanish away exactly, and count them: what rounding left of them must not be there if they return.
+
+    A key vanishes only where its count goes down, so nothing is looked up for insertions.
+    """
+    down = np.flatnonzero(counts(change.payload) < 0)
+    if not len(down) or not before:
+        return change, 0
+    old = lookup(group, before, np.ascontiguousarray(change.words[:, down]))
+    vanishing = counts(old) + counts(take(change.payload, down)) == 0
+    gone = int(vanishing.sum())
+    if group.exact or not gone:
+        return change, gone
+    exact = take(group.negate(old), vanishing)
+    payload = tuple(column.copy() for column in change.payload)
+    for column, values in zip(payload, exact, strict=True):
+        column[down[vanishing]] = values
+    return Run(change.words, payload, change.values), gone
+
+
+def growth(group: Group, before: Sequence[AnyRun], change: Run) -> int:
+    """Estimate how many keys of a change are new, from a sample of them.
+
+    It only decides when runs are merged, and is exact again after every full merge.
+    """
+    up = np.flatnonzero(counts(change.payload) > 0)
+    if not before or not len(up):
+        return len(up)
+    sample = up[:: max(1, len(up) // _SAMPLE)]
+    known = counts(lookup(group, before, np.ascontiguousarray(change.words[:, sample]))) != 0
+    return int(len(up) * (1.0 - known.mean()))

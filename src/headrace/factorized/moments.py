@@ -1,0 +1,118 @@
+"""Covariance triples as payloads: what a model over a join needs, in one payload a key.
+
+A view's payload has the degree of what is below it: the features of its relations, those of its first child first.
+Features that are also joined on enter where they are summed away, as the variable order says (Section 8.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.factorized.algebra import Lifting
+from headrace.factorized.maintenance import MaintenancePlan, Statement
+from headrace.factorized.variables import as_numbers
+from headrace.operators.kernel import Evaluated
+from headrace.relation.kernels import Positions
+from headrace.relation.keys import validity
+from headrace.rings import Payload
+from headrace.rings.covariance import Covariance, lift_sum, permuted, product_sum
+
+_LARGEST = 1e140  # squares, and sums of very many of them, must stay finite
+
+
+@dataclass(frozen=True)
+class MomentsAlgebra:
+    """Count, sums and sums of products of the features below each view."""
+
+    plan: MaintenancePlan
+    columns: Mapping[str, tuple[str, ...]]  # the variables that rows of each relation come with
+    shifts: Mapping[str, float]  # what is taken off each feature before it is squared, so that digits survive
+
+    @cached_property
+    def _features(self) -> tuple[tuple[str, ...], ...]:
+        found: dict[int, tuple[str, ...]] = {}
+
+        def of(view: int) -> tuple[str, ...]:
+            if view not in found:
+                here = self.plan.views[view]
+                found[view] = (*(name for child in here.payload for name in of(child)), *here.lifted)
+            return found[view]
+
+        return tuple(of(view) for view in range(len(self.plan.views)))
+
+    def features(self, view: int) -> tuple[str, ...]:
+        """The features of a view's payload, in order."""
+        return self._features[view]
+
+    def group(self, view: int) -> Covariance:
+        return Covariance(len(self.features(view)))
+
+    def describe(self, view: int) -> str:
+        degree = self.degree(view)
+        return "count" if degree == 0 else f"count, {degree} sums, {degree * (degree + 1) // 2} products"
+
+    def degree(self, view: int) -> int:
+        return len(self.features(view))
+
+    def refused(self, leaf: int, rows: Evaluated) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for name in self.plan.views[leaf].lifted:
+            values = self._column(leaf, name, rows)
+            wrong = ~(np.abs(values) <= _LARGEST)
+            for i in np.flatnonzero(wrong):
+                found.setdefault(int(i), f"NaN or infinity (or more than 1e140) in feature {name!r}")
+        return found
+
+    def complete(self, leaf: int, rows: Evaluated) -> NDArray[np.bool_] | None:
+        there: NDArray[np.bool_] | None = None
+        for name, column in zip(self._columns(leaf), rows.keys, strict=True):
+            if column.null_count and name in self.features(self.plan.root):
+                there = validity(column) if there is None else there & validity(column)
+        return there
+
+    def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
+        lifted = self.plan.views[leaf].lifted
+        values = np.empty((len(lifted), len(rows.diff)))
+        for i, name in enumerate(lifted):
+            np.subtract(self._column(leaf, name, rows), self.shifts.get(name, 0.0), out=values[i])
+        return lambda at, group_of, groups: (lift_sum(values, rows.diff, group_of, groups, rows=at),)
+
+    def _column(self, leaf: int, name: str, rows: Evaluated) -> NDArray[np.float64]:
+        return as_numbers(rows.keys[self._columns(leaf).index(name)])
+
+    def _columns(self, leaf: int) -> tuple[str, ...]:
+        relation = self.plan.views[leaf].relation
+        assert relation is not None
+        return self.columns[relation]
+
+    def multiply(
+        self,
+        statement: Statement,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        factors = [payload[0] for payload in payloads]
+        names = [self.features(view) for view in statement.factors]
+        target = self.plan.views[statement.target]
+        if lifted:
+            rows = index.shape[1]
+            shift = np.array([[self.shifts.get(name, 0.0)] for name in target.lifted])
+            values = np.ascontiguousarray(np.stack(lifted) - shift)
+            one = np.ones(rows, np.int64)
+            factors.append(lift_sum(values, one, np.arange(rows), rows))
+            names.append(target.lifted)
+            index = np.concatenate([index, np.arange(rows)[None, :]])
+        product = product_sum(factors, [len(name) for name in names], index, group_of, groups)
+        have = tuple(name for part in names for name in part)
+        wanted = self.features(statement.target)
+        if have == wanted:
+            return (product,)
+        return (permuted(product, len(have), [have.index(name) for name in wanted]),)

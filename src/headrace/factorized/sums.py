@@ -1,0 +1,176 @@
+"""Sums of products as payloads: what the aggregates of a SQL view over a join need.
+
+An aggregate over a join is a sum of products, each factor of which reads one relation. A *monomial* is a set of such
+factors; a view keeps one sum for each distinct monomial that its relations have a part in, so aggregates share what
+they have in common, and the empty monomial is the count. Integers and decimals are exact, doubles compensated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.factorized.algebra import Lifting
+from headrace.factorized.maintenance import MaintenancePlan, Statement
+from headrace.operators.delta import lift_values, too_large
+from headrace.operators.kernel import Evaluated
+from headrace.operators.layout import ViewLayout
+from headrace.plan.join import Argument, FactorRef, JoinPlan, Term
+from headrace.relation.kernels import Positions
+from headrace.relation.keys import validity
+from headrace.rings import Compensated, Integer, Payload, Product, take
+from headrace.rings.embedding import embed
+
+Token = tuple[str, int, int]
+"""A factor ("value") or whether it is there ("present"): its source, and which factor of that source."""
+Monomial = frozenset[Token]
+_COUNT: Monomial = frozenset()
+
+
+@dataclass(frozen=True)
+class SumsAlgebra:
+    """The sums of all monomials that the aggregates of one view need."""
+
+    plan: MaintenancePlan
+    join: JoinPlan
+    layout: ViewLayout
+
+    @cached_property
+    def _sources(self) -> dict[str, int]:
+        return {source.name: i for i, source in enumerate(self.join.sources)}
+
+    @cached_property
+    def _wanted(self) -> tuple[Monomial, ...]:
+        found = [_COUNT]
+        for part in self.layout.components:
+            if part.argument is not None:
+                argument = self.join.arguments[part.argument]
+                if part.role == "present":
+                    found.append(_present(argument))
+                else:
+                    found += [_monomial(argument, term) for term in argument.terms]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def _monomials(self) -> tuple[tuple[Monomial, ...], ...]:
+        return tuple(
+            tuple(dict.fromkeys(self._within(monomial, view.relations) for monomial in self._wanted))
+            for view in self.plan.views
+        )
+
+    def _within(self, monomial: Monomial, relations: frozenset[str]) -> Monomial:
+        inside = {self._sources[name] for name in relations}
+        return frozenset(token for token in monomial if token[1] in inside)
+
+    def _ring(self, monomial: Monomial) -> Integer | Compensated:
+        kinds = [self.join.sources[s].factors[f].type for role, s, f in monomial if role == "value"]
+        if not kinds:
+            return Integer(1)
+        if any(kind.is_floating for kind in kinds):
+            return Compensated()
+        # A join repeats rows, so sums are larger than those of one table; products have the digits of all factors.
+        return Integer(2 if len(kinds) == 1 and kinds[0].precision <= 18 else 3)
+
+    def group(self, view: int) -> Product:
+        return Product(tuple(self._ring(monomial) for monomial in self._monomials[view]))
+
+    def describe(self, view: int) -> str:
+        return ", ".join(self._text(monomial) for monomial in self._monomials[view])
+
+    def degree(self, view: int) -> int:
+        return len(self._monomials[view])
+
+    def _text(self, monomial: Monomial) -> str:
+        values = [str(self.join.sources[s].factors[f]) for role, s, f in sorted(monomial) if role == "value"]
+        present = [str(self.join.sources[s].factors[f]) for role, s, f in sorted(monomial) if role == "present"]
+        where = f" where {' and '.join(present)} {'is' if len(present) == 1 else 'are'} there" if present else ""
+        return (f"sum of {' * '.join(values)}" if values else "count") + where
+
+    def refused(self, leaf: int, rows: Evaluated) -> dict[int, str]:
+        relation = self.plan.views[leaf].relation
+        assert relation is not None
+        return too_large(self.join.sources[self._sources[relation]].factors, rows.arguments)
+
+    def complete(self, leaf: int, rows: Evaluated) -> None:
+        return None
+
+    def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
+        return lambda at, group_of, groups: self._lift(leaf, rows.take(at), group_of, groups)
+
+    def _lift(self, leaf: int, rows: Evaluated, group_of: Positions, groups: int) -> Payload:
+        relation = self.plan.views[leaf].relation
+        assert relation is not None
+        factors = self.join.sources[self._sources[relation]].factors
+        columns: list[NDArray[np.generic]] = []
+        for monomial in self._monomials[leaf]:
+            ring, times = self._ring(monomial), rows.diff
+            for _, _, f in monomial:
+                if rows.arguments[f].null_count:
+                    times = np.where(validity(rows.arguments[f]), times, 0)
+            values = [f for role, _, f in monomial if role == "value"]
+            payload: Payload = (times,)
+            if values:  # a term has at most one factor a source
+                payload = lift_values(ring, rows.arguments[values[0]], factors[values[0]].type, times)
+            columns += ring.sum_by(payload, group_of, groups)
+        return tuple(columns)
+
+    def multiply(
+        self,
+        statement: Statement,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        views = [self.plan.views[view] for view in statement.factors]
+        parts = [self.group(view).split(payload) for view, payload in zip(statement.factors, payloads, strict=True)]
+        columns: list[NDArray[np.generic]] = []
+        for monomial in self._monomials[statement.target]:
+            ring = self._ring(monomial)
+            product: Payload | None = None
+            for slot, view in enumerate(views):
+                inside = self._within(monomial, view.relations)
+                at = self._monomials[statement.factors[slot]].index(inside)
+                factor = embed(self._ring(inside), ring, take(parts[slot][at], index[slot]))
+                product = factor if product is None else ring.multiply(product, factor)
+            assert product is not None
+            columns += ring.sum_by(product, group_of, groups)
+        return tuple(columns)
+
+    def answer(self, payload: Payload) -> Payload:
+        """From the root's sums to the components of the view's groups."""
+        monomials = self._monomials[self.plan.root]
+        parts = dict(zip(monomials, self.group(self.plan.root).split(payload), strict=True))
+        columns: list[NDArray[np.generic]] = []
+        for component in self.layout.components:
+            ring = component.ring
+            if component.argument is None:
+                columns += parts[_COUNT]
+                continue
+            argument = self.join.arguments[component.argument]
+            if component.role == "present":
+                columns += parts[_present(argument)]
+                continue
+            assert isinstance(ring, Integer | Compensated)
+            total = ring.zeros(len(payload[0]))
+            for term in argument.terms:
+                monomial = _monomial(argument, term)
+                own = embed(self._ring(monomial), ring, parts[monomial])
+                total = ring.add(total, own if term.sign > 0 else ring.negate(own))
+            columns += total
+        return tuple(columns)
+
+
+def _present(argument: Argument) -> Monomial:
+    return frozenset(("present", s, f) for s, f in argument.nullable)
+
+
+def _monomial(argument: Argument, term: Term) -> Monomial:
+    """A term's factors; where a factor of another term is NULL, the whole argument is, so the term counts no more."""
+    others: list[FactorRef] = [ref for ref in argument.nullable if ref not in term.factors]
+    return frozenset([("value", s, f) for s, f in term.factors] + [("present", s, f) for s, f in others])

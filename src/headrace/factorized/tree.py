@@ -1,0 +1,88 @@
+"""View trees: what a variable order says is computed where.
+
+A view tree has one view for each place of the order where relations meet, and one leaf a relation. A view joins its
+children and sums away the variables that nobody above needs; that is the function tau of F-IVM (Figure 4), with
+chains of views composed into one. Its only input is the order and which variables are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from headrace.factorized.order import Node, VariableOrder
+from headrace.plan.hypergraph import Hypergraph
+
+
+@dataclass(frozen=True)
+class ViewNode:
+    """One view: the join of its children (or one relation), with some variables summed away."""
+
+    keys: tuple[str, ...]
+    children: tuple[ViewNode, ...] = ()
+    relation: str | None = None  # a leaf
+    variables: tuple[str, ...] = ()  # the variables of the order that it stands for, the topmost first
+    marginalised: tuple[str, ...] = ()  # what it sums away
+
+    @cached_property
+    def relations(self) -> frozenset[str]:
+        """The relations below."""
+        own = frozenset() if self.relation is None else frozenset([self.relation])
+        return own.union(*(child.relations for child in self.children))
+
+    @property
+    def name(self) -> str:
+        """What people call it: V, the variable it stands at, and its keys."""
+        at = self.relation if self.relation is not None else "@" + (self.variables[0] if self.variables else "")
+        return f"V_{at}[{', '.join(self.keys)}]"
+
+    def walk(self) -> Iterator[ViewNode]:
+        """This view and all below, a parent before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def view_tree(order: VariableOrder, query: Hypergraph) -> ViewNode:
+    """Build the view tree of an order in which every relation stands under its lowest variable."""
+    roots = [_tau(root, order, query) for root in order.roots]
+    # A relation that brings no variable is a factor of everything: it stands at the top.
+    roots += [ViewNode((), relation=relation.name) for relation in query.relations if not relation.variables]
+    if len(roots) == 1:
+        return roots[0]
+    # Parts that share no variable: their views are multiplied, as with any other join.
+    return ViewNode(query.free, tuple(roots))
+
+
+def _tau(node: Node, order: VariableOrder, query: Hypergraph) -> ViewNode:
+    children = [_tau(child, order, query) for child in node.children]
+    children += [ViewNode(query.relation(name).variables, relation=name) for name in node.relations]
+    available = dict.fromkeys(variable for child in children for variable in child.keys)
+    needed = order.dep(query, node.variable)
+    if node.stop_pushdown:  # nothing is summed away here; the next view above does it (seed: `shouldStopPushdown`)
+        keys = tuple(dict.fromkeys([*needed, *available]))
+    else:
+        keys = tuple(dict.fromkeys([*needed, *(v for v in available if v in query.free)]))
+    gone = tuple(variable for variable in available if variable not in keys)
+    if len(children) == 1:
+        (only,) = children
+        return ViewNode(
+            keys, only.children, only.relation, (node.variable, *only.variables), (*gone, *only.marginalised)
+        )
+    return ViewNode(keys, tuple(children), None, (node.variable,), gone)
+
+
+def views_to_keep(root: ViewNode, updatable: frozenset[str]) -> dict[ViewNode, str]:
+    """Choose the views to keep for changes to some relations (mu, Figure 8), each with the reason."""
+    kept = {root: "it is the answer"}
+    for node in root.walk():
+        for child in node.children:
+            changing = [other for other in node.children if other is not child and other.relations & updatable]
+            if changing:
+                kept[child] = f"changes of {', '.join(sorted(_changing(changing, updatable)))} are joined with it"
+    return kept
+
+
+def _changing(views: list[ViewNode], updatable: frozenset[str]) -> set[str]:
+    return {name for view in views for name in view.relations & updatable}

@@ -1,0 +1,176 @@
+"""A view over a join as the runtime sees it: a map side a source, a stage for the tree, a stage for the answer.
+
+The first stage runs the plan's triggers in every bucket and sends each bucket's share of the root's change on; the
+second adds the shares up, by the key of the answer. So the root is a sum over buckets, and no task sees all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.factorized.algebra import Algebra
+from headrace.factorized.bucket import Bucket, part_name
+from headrace.factorized.delta import grouped
+from headrace.factorized.maintenance import MaintenancePlan
+from headrace.factorized.variables import Variables
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
+from headrace.plan.join import JoinPlan, Source
+from headrace.relation import kernels
+from headrace.relation.columns import take_column
+from headrace.relation.keys import validity
+from headrace.relation.run import Run
+from headrace.rings import Group
+
+
+class Answer(Protocol):
+    """What becomes of the root's changes."""
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        """The arrangements of the answer."""
+        ...
+
+    def split(self, root: Run, buckets: int) -> Lifted:
+        """Turn a change of the root into changes of the answer, by bucket."""
+        ...
+
+    def reduce(self, state: State, incoming: Incoming) -> Reduced:
+        """Add changes to one bucket of the answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class JoinView:
+    """A maintained view over a join."""
+
+    join: JoinPlan
+    plan: MaintenancePlan
+    variables: Variables
+    algebra: Algebra
+    answer: Answer
+    buckets: int
+
+    @cached_property
+    def sides(self) -> tuple[MapSide, ...]:
+        return tuple(
+            MapSide(s.table, s.name, s.condition, tuple(e for _, e in s.variables), s.factors)
+            for s in self.join.sources
+        )
+
+    @cached_property
+    def _kept(self) -> dict[str, Group]:
+        return {
+            part_name(i, order): self.algebra.group(i)
+            for i, view in enumerate(self.plan.views)
+            if view.kept and i != self.plan.root
+            for order in range(len(view.orders))
+        }
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {**self._kept, **self.answer.arrangements}
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(self._kept), tuple(self.answer.arrangements)
+
+    @cached_property
+    def _shared(self) -> frozenset[str]:
+        return frozenset(
+            part_name(i, order)
+            for i, view in enumerate(self.plan.views)
+            if view.replicated
+            for order in range(len(view.orders))
+        )
+
+    def home(self, part: str, bucket: int) -> int:
+        return 0 if part in self._shared else bucket
+
+    def _source(self, name: str) -> Source:
+        return next(source for source in self.join.sources if source.name == name)
+
+    def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
+        return self.algebra.refused(self.plan.by_relation[source].leaf, rows)
+
+    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+        leaf = self.plan.by_relation[source].leaf
+        names = self._source(source).variable_names
+        rows = self._taking_part(source, leaf, rows)
+        mine = range(buckets) if own is None else own
+        view = self.plan.views[leaf]
+        if view.replicated:
+            if self.plan.partition is None:  # one bucket does it all
+                mine = [bucket for bucket in mine if bucket == 0]
+            if not mine or not len(rows.diff):
+                return {}
+            run = self._leaf_run(leaf, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
+            return {bucket: {source: run} for bucket in mine}
+        codes = self._codes(names, rows, buckets)
+        if own is not None and len(own) < buckets:
+            chosen = np.zeros(buckets, bool)
+            chosen[list(own)] = True
+            at = np.flatnonzero(chosen[codes])
+            rows, codes = rows.take(at), codes[at]
+        if not len(rows.diff):
+            return {}
+        return {b: {source: run} for b, run in self._leaf_run(leaf, names, rows, codes, buckets).items() if run.rows}
+
+    def _codes(self, names: tuple[str, ...], rows: Evaluated, buckets: int) -> NDArray[np.int32]:
+        codes = np.empty(len(rows.diff), np.int32)
+        if self.plan.partition is None:
+            # A single relation without keys to go by; nothing of it is kept by bucket, so any share will do.
+            codes[:] = np.arange(len(codes)) * buckets // max(len(codes), 1)
+        else:
+            column = rows.keys[names.index(self.plan.partition)]
+            kernels.buckets_of(self.variables.encode(self.plan.partition, column)[0], buckets, codes)
+        return codes
+
+    def _taking_part(self, source: str, leaf: int, rows: Evaluated) -> Evaluated:
+        there = self.algebra.complete(leaf, rows)
+        required = self._source(source).required
+        for name, column in zip(self._source(source).variable_names, rows.keys, strict=True):
+            if name in required and column.null_count:
+                there = validity(column) if there is None else there & validity(column)
+        return rows if there is None or there.all() else rows.take(np.flatnonzero(there))
+
+    def _leaf_run(
+        self, leaf: int, names: tuple[str, ...], rows: Evaluated, codes: NDArray[np.int32], buckets: int
+    ) -> dict[int, Run]:
+        view = self.plan.views[leaf]
+        keys = {name: self.variables.encode(name, rows.keys[names.index(name)]) for name in view.keys}
+        words = self.variables.key(keys, view.orders[0], len(rows.diff))
+        shown = self.plan.views[self.plan.root].keys
+        texts = {
+            name: rows.keys[names.index(name)]
+            for name in view.keys
+            if name in shown and self.variables.kinds[name].type.kind == "string"
+        }
+        lifting = self.algebra.lifting(leaf, rows)
+        order, starts = np.empty(len(codes), np.int64), np.empty(buckets + 1, np.int64)
+        kernels.split_by(codes, buckets, order, starts)
+        out = {}
+        for bucket in range(buckets):
+            at = order[starts[bucket] : starts[bucket + 1]]
+            if len(at):
+                heads, group_of, first = grouped(np.ascontiguousarray(words[:, at]), False)
+                payload = lifting(at, group_of, heads.shape[1])
+                stored = {name: take_column(text, at[first]) for name, text in texts.items()}
+                out[bucket] = Run(heads, payload, stored)
+        return out
+
+    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+        if stage == 1:
+            return self.answer.reduce(state, incoming)
+        work = Bucket(self.plan, self.algebra, self.variables, state)
+        work.run(incoming)
+        runs, live = work.kept()
+        if bucket != 0:  # what is shared by all buckets is stored by one
+            runs = {part: run for part, run in runs.items() if part not in self._shared}
+        root = work.root()
+        return Reduced(runs, live, {} if root is None else self.answer.split(root, self.buckets))

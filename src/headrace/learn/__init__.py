@@ -1,0 +1,6 @@
+"""Learning from views: models that need the moments of a join, never its rows."""
+
+from headrace.learn.moments import Moments
+from headrace.learn.regression import CollinearWarning, LinearRegression, NotConvergedWarning
+
+__all__ = ["CollinearWarning", "LinearRegression", "Moments", "NotConvergedWarning"]

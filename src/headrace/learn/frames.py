@@ -1,0 +1,122 @@
+"""Predictions for tables of any kind: pandas and Arrow at once, Spark as an expression that Spark evaluates itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.errors import NotEnoughDataError, SchemaError
+from headrace.learn.moments import Doubles, instead, listed
+
+NAME = "prediction"
+
+
+def predict(frame: Any, features: Sequence[str], coef: Doubles, intercept: float) -> Any:
+    """Predict for each row; what is returned depends on the kind of table (see `LinearRegression.predict`)."""
+    if _is_spark(frame):
+        _check(frame.columns, features)
+        return frame.withColumn(NAME, _expression(features, coef, intercept))
+    if not isinstance(frame, pd.DataFrame | pa.Table | pa.RecordBatch):
+        raise SchemaError(
+            f"predict was given a {type(frame).__name__}",
+            way_out="pass a pandas DataFrame, an Arrow table or a Spark DataFrame with a column for each feature",
+        )
+    values = _columns(frame, features)
+    predicted = np.full(len(frame), intercept)
+    for weight, column in zip(coef, values, strict=True):
+        predicted += weight * column
+    if isinstance(frame, pd.DataFrame):
+        return pd.Series(predicted, index=frame.index, name=NAME)
+    return pa.array(predicted, from_pandas=True)
+
+
+def squares(frame: Any, label: str, features: Sequence[str], coef: Doubles, intercept: float) -> tuple[float, float]:
+    """Return the sum of squared residuals of a table, and that of the label's differences from its mean."""
+    if _is_spark(frame):
+        return _spark_squares(frame, label, features, coef, intercept)
+    predicted = np.asarray(predict(frame, features, coef, intercept), np.float64)
+    actual = _columns(frame, [label])[0]
+    there = ~(np.isnan(predicted) | np.isnan(actual))
+    actual = actual[there]
+    if not len(actual):
+        raise _no_rows(label)
+    return float(np.sum((actual - predicted[there]) ** 2)), float(np.sum((actual - actual.mean()) ** 2))
+
+
+def _is_spark(frame: Any) -> bool:
+    # By name, because learning from moments must not need Spark; a DataFrame of Spark Connect is another class.
+    return any(kind.__module__.startswith("pyspark.sql") for kind in type(frame).__mro__)
+
+
+def _expression(features: Sequence[str], coef: Doubles, intercept: float) -> Any:
+    from pyspark.sql import functions as F
+
+    total = F.lit(float(intercept))
+    for name, weight in zip(features, coef, strict=True):
+        total = total + F.lit(float(weight)) * _spark_column(name)
+    return total
+
+
+def _spark_column(name: str) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`").cast("double")
+
+
+def _spark_squares(
+    frame: Any, label: str, features: Sequence[str], coef: Doubles, intercept: float
+) -> tuple[float, float]:
+    from pyspark.sql import functions as F
+
+    _check(frame.columns, [*features, label])
+    actual = _spark_column(label)
+    residual = actual - _expression(features, coef, intercept)
+    pairs = frame.select(actual.alias("actual"), residual.alias("residual"))
+    counted = pairs.where("residual IS NOT NULL AND NOT isnan(residual)")
+    found = counted.agg(
+        F.count("*").alias("n"), F.sum(F.expr("residual * residual")).alias("sse"), F.var_pop("actual").alias("var")
+    ).first()
+    if not found["n"]:
+        raise _no_rows(label)
+    return float(found["sse"]), float(found["n"] * found["var"])
+
+
+def _columns(frame: Any, names: Sequence[str]) -> list[NDArray[np.float64]]:
+    known = list(frame.columns) if isinstance(frame, pd.DataFrame) else frame.schema.names
+    _check(known, names)
+    found = []
+    for name in names:
+        try:
+            if isinstance(frame, pd.DataFrame):
+                found.append(frame[name].to_numpy(np.float64, na_value=np.nan))
+            else:
+                column = frame.column(name).cast(pa.float64(), safe=False)
+                found.append(np.asarray(column.to_numpy(zero_copy_only=False), np.float64))
+        except (TypeError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f"column {name!r} is not one of numbers: {error}", way_out="convert it to numbers first"
+            ) from error
+    return found
+
+
+def _check(known: Sequence[Any], needed: Sequence[str]) -> None:
+    missing = [name for name in needed if name not in known]
+    if missing:
+        raise SchemaError(
+            f"the table lacks {listed(missing)}",
+            way_out=instead(missing, [name for name in known if isinstance(name, str)]),
+        )
+    twice = [name for name in needed if list(known).count(name) > 1]
+    if twice:
+        raise SchemaError(f"the table has {listed(twice)} more than once", way_out="rename or drop the others")
+
+
+def _no_rows(label: str) -> NotEnoughDataError:
+    return NotEnoughDataError(
+        f"no row of the table has {label!r} and all features", way_out="score on rows in which nothing is missing"
+    )

@@ -1,0 +1,123 @@
+"""What the runtime asks of a maintained view, whatever kind of view it is.
+
+A view lifts changed rows into its rings (the *map side*), and then takes one or more *stages*: each adds what arrived
+in a bucket to that bucket's state, and may send changes on to buckets of the next stage. Views know nothing of files,
+tasks or Spark; the runtime knows nothing of aggregates or joins. This is the seam between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.plan.expression import Expression
+from headrace.relation.arrangement import AnyRun
+from headrace.relation.columns import take_column
+from headrace.relation.run import Run
+from headrace.rings import Group
+
+State = Mapping[str, Sequence[AnyRun]]
+Incoming = Mapping[str, Sequence[Run]]
+Lifted = dict[int, dict[str, Run]]
+"""Changes by bucket and by part."""
+
+
+@dataclass(frozen=True)
+class MapSide:
+    """What is evaluated on the rows of one table before a view sums anything."""
+
+    table: str
+    source: str  # which occurrence of the table, where a view joins several; else empty
+    condition: Expression | None
+    keys: tuple[Expression, ...]
+    arguments: tuple[Expression, ...]
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        condition = () if self.condition is None else (self.condition,)
+        return (*condition, *self.keys, *self.arguments)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A map side, evaluated: rows that pass the condition, their keys, arguments and multiplicities."""
+
+    keys: list[pa.Array]
+    arguments: list[pa.Array]
+    diff: NDArray[np.int64]
+    origin: NDArray[np.int64]  # which row of the change batch each came from
+
+    def take(self, positions: NDArray[np.integer]) -> Evaluated:
+        """Pick rows by position."""
+        return Evaluated(
+            [take_column(key, positions) for key in self.keys],
+            [take_column(argument, positions) for argument in self.arguments],
+            self.diff[positions],
+            self.origin[positions],
+        )
+
+
+@dataclass(frozen=True)
+class ViewChange:
+    """How many groups (or rows, for a view without aggregates) a step changed."""
+
+    inserted: int = 0
+    deleted: int = 0
+    updated: int = 0
+
+    def __add__(self, other: ViewChange) -> ViewChange:
+        return ViewChange(self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated)
+
+    def __bool__(self) -> bool:
+        return bool(self.inserted or self.deleted or self.updated)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What one stage does to one bucket of a view."""
+
+    runs: dict[str, Run] = field(default_factory=dict)  # the change of each arrangement
+    live: dict[str, int] = field(default_factory=dict)  # by how many entries each grew (alive, not stored)
+    outgoing: Lifted = field(default_factory=dict)  # what the next stage gets
+    changes: Run | None = None  # the changed groups before and after, for readers
+    summary: ViewChange | None = None
+
+
+class ViewKernel(Protocol):
+    """A maintained view as pure functions over runs."""
+
+    @property
+    def sides(self) -> tuple[MapSide, ...]:
+        """The map sides, one a source."""
+        ...
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        """All arrangements and the group of their payloads."""
+        ...
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """The arrangements that each stage reads and writes."""
+        ...
+
+    def home(self, part: str, bucket: int) -> int:
+        """The bucket whose copy of an arrangement this bucket reads (another one where it is shared by all)."""
+        ...
+
+    def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
+        """Rows that the view's rings cannot take, with the reason."""
+        ...
+
+    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+        """Lift and sum changed rows, for the buckets of `own` only (all, when None)."""
+        ...
+
+    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+        """Add what arrived in a bucket to its state."""
+        ...

@@ -1,0 +1,76 @@
+"""Runs a view over a join in memory, bucket by bucket, without the runtime: what tests of plans stand on."""
+
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.factorized.view import JoinView
+from headrace.operators.kernel import Evaluated
+from headrace.plan.expression import column
+from headrace.plan.join import JoinPlan, Source
+from headrace.relation.run import Run, merge
+from headrace.relation.types import SqlType
+
+BIGINT, DOUBLE = SqlType("bigint"), SqlType("double")
+
+
+def natural_join(schemas: dict[str, tuple[str, ...]], keys: tuple[str, ...] = (), doubles: str = "") -> JoinPlan:
+    """The natural join of relations of BIGINT columns (those in `doubles` are DOUBLE), all variables bound by name."""
+    sources = tuple(
+        Source(name, name, None, tuple((v, column(v, DOUBLE if v in doubles else BIGINT, False)) for v in variables))
+        for name, variables in schemas.items()
+    )
+    return JoinPlan(sources, keys, ())
+
+
+class InMemory:
+    """The state of one view, and what steps do to it."""
+
+    def __init__(self, view: JoinView) -> None:
+        self.view = view
+        self.state: dict[tuple[str, int], list[Run]] = defaultdict(list)
+
+    def step(self, changes: dict[str, tuple[dict[str, np.ndarray], np.ndarray]]) -> None:
+        """Apply {relation: (columns, diff)} as one step."""
+        view, buckets = self.view, self.view.buckets
+        incoming: dict[int, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+        for source in view.join.sources:
+            if source.name not in changes:
+                continue
+            columns, diff = changes[source.name]
+            keys = [pa.array(columns[name], e.type.arrow) for name, e in source.variables]
+            rows = Evaluated(keys, [], np.asarray(diff, np.int64), np.arange(len(diff)))
+            assert not view.refused(source.name, rows)
+            for bucket, parts in view.lift(source.name, rows, buckets, None).items():
+                for part, run in parts.items():
+                    incoming[bucket][part].append(run)
+        later: dict[int, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+        pending = []
+        for bucket in sorted(incoming):
+            done = view.reduce(0, bucket, self._state(0, bucket), incoming[bucket])
+            pending.append((bucket, done.runs))
+            for target, parts in done.outgoing.items():
+                for part, run in parts.items():
+                    later[target][part].append(run)
+        self._store(pending)
+        pending = []
+        for bucket in sorted(later):
+            pending.append((bucket, view.reduce(1, bucket, self._state(1, bucket), later[bucket]).runs))
+        self._store(pending)
+
+    def _state(self, stage: int, bucket: int) -> dict[str, list[Run]]:
+        return {part: list(self.state[part, self.view.home(part, bucket)]) for part in self.view.stages[stage]}
+
+    def _store(self, pending: list[tuple[int, dict[str, Run]]]) -> None:
+        for bucket, runs in pending:
+            for part, run in runs.items():
+                self.state[part, self.view.home(part, bucket)].append(run)
+
+    def contents(self, part: str) -> Run | None:
+        """All buckets of an arrangement, added up."""
+        runs = [run for (name, _), found in self.state.items() if name == part for run in found]
+        return merge(self.view.arrangements[part], runs) if runs else None
+
+    def entries(self) -> int:
+        return sum(run.rows for runs in self.state.values() for run in runs)
