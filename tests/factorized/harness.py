@@ -40,7 +40,8 @@ class InMemory:
                 continue
             columns, diff = changes[source.name]
             keys = [pa.array(columns[name], e.type.arrow) for name, e in source.variables]
-            rows = Evaluated(keys, [], np.asarray(diff, np.int64), np.arange(len(diff)))
+            factors = [pa.array(columns[str(factor.value)], factor.type.arrow) for factor in source.factors]
+            rows = Evaluated(keys, factors, np.asarray(diff, np.int64), np.arange(len(diff)))
             assert not view.refused(source.name, rows)
             for bucket, parts in view.lift(source.name, rows, buckets, None).items():
                 for part, run in parts.items():

@@ -24,7 +24,7 @@ from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model, settings
 from headrace.engine.planning import Definition, Planner
 from headrace.engine.step import Step
-from headrace.engine.stepper import DRIVER_ROWS, Stepper
+from headrace.engine.stepper import Stepper
 from headrace.engine.store import Store
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.learn.regression import LinearRegression
@@ -52,7 +52,8 @@ class Engine:
     location : a folder for all state; made if it is not there. On a cluster, a folder that all nodes see.
     buckets : hash partitions of all state, fixed when the location is made (default: twice the cores, at least 4).
     executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
-    driver_rows : up to how many changed rows "auto" runs a step in the driver, without a Spark job.
+    driver_rows : up to how many changed rows "auto" runs a step in the driver, by threads, without a Spark job
+        (default: 200,000 on a cluster; 2,000,000 on a local master, where a job would use the same cores).
     on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
     fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
     read_only : read views and status while another engine writes.
@@ -66,7 +67,7 @@ class Engine:
         buckets: int | None = None,
         executor: str = "auto",
         on_bad_rows: str = "fail",
-        driver_rows: int = DRIVER_ROWS,
+        driver_rows: int | None = None,
         fsync: bool = False,
         read_only: bool = False,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, scan
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import Column, ddl
+from headrace.relation.schema import DIFF, Column, ddl
 from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
@@ -21,6 +21,11 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
 
 _BATCH_ROWS = 1 << 17
+_SOME = {
+    "string": "''",
+    "boolean": "false",
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), "'1970-01-01'"),
+}
 
 
 def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: int) -> pa.Table:
@@ -80,6 +85,46 @@ def table_frame(spark: SparkSession, root: str, layout: TableLayout, state: Arra
     """A table's rows with `__diff` as a DataFrame, one partition a bucket."""
     own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
     return _frame(spark, layout.schema.change_columns, buckets, lambda bucket: table_bucket(root, layout, own, bucket))
+
+
+def rows_frame(
+    spark: SparkSession,
+    root: str,
+    layout: TableLayout,
+    state: Arrangements,
+    buckets: int,
+    columns: Collection[str],
+) -> DataFrame:
+    """A table's rows, each as often as it occurs, for a query that depends on some of its columns only.
+
+    The other columns are there too, with any value that they may have: the answer is the same, and reading is cheaper.
+    """
+    own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
+    read = [column for column in layout.schema.columns if column.name in columns] or [layout.schema.columns[0]]
+    names = [column.name for column in read]
+
+    def rows(bucket: int) -> pa.Table:
+        table = table_bucket(root, layout, own, bucket)
+        counts = table.column(DIFF).to_numpy()
+        table = table.select(names)
+        return table.take(pa.array(np.repeat(np.arange(len(counts)), counts))) if (counts != 1).any() else table
+
+    frame = _frame(spark, read, buckets, rows)
+    if len(read) == len(layout.schema.columns):
+        return frame
+    return frame.selectExpr(*(_any_value(column, column in read) for column in layout.schema.columns))
+
+
+def _any_value(column: Column, read: bool) -> str:
+    if read:
+        return f"`{column.name}`"
+    text = "NULL" if column.nullable else _SOME.get(column.type.kind, "0")
+    return f"CAST({text} AS {column.type}) AS `{column.name}`"
+
+
+def answer_frame(spark: SparkSession, columns: Sequence[Column], read_all: Callable[[], pa.Table]) -> DataFrame:
+    """An answer that is kept as one run, as a DataFrame of one partition, in its order."""
+    return _frame(spark, columns, 1, lambda _: read_all())
 
 
 def view_frame(

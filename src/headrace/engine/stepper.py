@@ -7,6 +7,7 @@ DataFrame is never brought to the driver.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ from headrace.runtime.tasks import row_identity
 from headrace.sql.catalyst import AnalysedView
 
 DRIVER_ROWS = 200_000
+# On a local master a job would run on the driver's own cores, and copy the batch to get there.
+LOCAL_DRIVER_ROWS = 2_000_000
 
 Inputs = Mapping[str, ChangeBatch | DataFrame]
 T = TypeVar("T")
@@ -52,10 +55,14 @@ class Outcome:
 class Stepper:
     """Runs programs for one engine."""
 
-    def __init__(self, spark: SparkSession, executor: str, driver_rows: int) -> None:
+    def __init__(self, spark: SparkSession, executor: str, driver_rows: int | None) -> None:
         self.spark = spark
         self.executor = executor
-        self.driver_rows = driver_rows
+        context = spark.sparkContext
+        master = str(context.master)
+        local = master == "local" or master.startswith("local[")
+        self.threads = context.defaultParallelism if local else os.cpu_count() or 1
+        self.driver_rows = driver_rows or (LOCAL_DRIVER_ROWS if local else DRIVER_ROWS)
 
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
@@ -92,7 +99,7 @@ class Stepper:
                 else f"{rows:,} changed rows are fewer than a Spark job is worth ({self.driver_rows:,})"
             )
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
-            return Outcome(run_inline(program, batches), "driver", why, {})
+            return Outcome(run_inline(program, batches, self.threads), "driver", why, {})
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"

@@ -18,7 +18,6 @@ from headrace.operators.kernel import Evaluated
 from headrace.relation.kernels import Positions
 from headrace.rings import Group, Payload
 
-
 Lifting = Callable[[Positions, Positions, int], Payload]
 """(positions of rows, the group of each, number of groups) -> the sum of each group."""
 

@@ -38,10 +38,6 @@ def first_order(query: Hypergraph, features: Collection[str], updatable: Collect
         for relation in query.relations
     ]
     triggers = [Trigger(name, i, (Statement(0, root.payload, i - 1),)) for i, name in enumerate(names, start=1)]
-    if len(names) == 1:
-        return _planned(
-            "first-order", [leaves[0], root], [Trigger(names[0], 0, (Statement(1, (0,), 0),))], 1, updatable
-        )
     return _planned("first-order", [root, *leaves], triggers, 0, updatable)
 
 

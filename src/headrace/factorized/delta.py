@@ -22,6 +22,8 @@ from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, Values, merge
 from headrace.rings import Group, Payload, take
 
+_SORTED_BITS = 44  # keys that vary in no more bits are grouped faster by sorting them than by hashing them
+
 Reader = Callable[[int, int], Sequence[AnyRun]]
 """The runs of a view in one of its orders."""
 
@@ -166,6 +168,11 @@ def grouped(words: Words, is_sorted: bool) -> tuple[Words, Positions, Positions]
         groups = kernels.heads_sorted(words, group_of, first)
         first = first[:groups].copy()
         return (words if groups == n else np.ascontiguousarray(words[:, first])), group_of, first
+    one = kernels.packed(words)
+    if one is not None and one[1] <= _SORTED_BITS:
+        groups = kernels.group_packed(*one, group_of, first)
+        first = first[:groups].copy()
+        return np.ascontiguousarray(words[:, first]), group_of, first
     groups = kernels.group_hashed(words, group_of, first)
     first = first[:groups].copy()
     heads = np.ascontiguousarray(words[:, first])

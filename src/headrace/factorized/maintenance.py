@@ -140,7 +140,7 @@ def _join_order(views: Sequence[View], statement: Statement) -> list[tuple[int, 
     left = [slot for slot in range(len(statement.factors)) if slot != statement.delta]
     steps = []
     while left:
-        slot = min((_openness(views[statement.factors[slot]].keys, have, slot) for slot in left))[-1]
+        slot = min(_openness(views[statement.factors[slot]].keys, have, slot) for slot in left)[-1]
         keys = frozenset(views[statement.factors[slot]].keys)
         steps.append((slot, keys & have))
         have = have | keys

@@ -8,7 +8,7 @@ chains of views composed into one. Its only input is the order and which variabl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headrace.factorized.order import Node, VariableOrder
@@ -46,7 +46,8 @@ class ViewNode:
 
 def view_tree(order: VariableOrder, query: Hypergraph) -> ViewNode:
     """Build the view tree of an order in which every relation stands under its lowest variable."""
-    roots = [_tau(root, order, query) for root in order.roots]
+    # Nothing is above a root, so it sums what is left even if it is marked: the answer has the free variables only.
+    roots = [_tau(replace(root, stop_pushdown=False), order, query) for root in order.roots]
     # A relation that brings no variable is a factor of everything: it stands at the top.
     roots += [ViewNode((), relation=relation.name) for relation in query.relations if not relation.variables]
     if len(roots) == 1:

@@ -136,9 +136,105 @@ def _radix(lead):  # type: ignore[no-untyped-def]
 
 
 @_jit
+def _varying(words):  # type: ignore[no-untyped-def]
+    out = np.zeros(words.shape[0], np.uint64)
+    for w in range(words.shape[0]):
+        varies, first = np.uint64(0), words[w, 0]
+        for i in range(words.shape[1]):
+            varies |= words[w, i] ^ first
+        out[w] = varies
+    return out
+
+
+@_jit
+def _pack(words, low, bits, out):  # type: ignore[no-untyped-def]
+    for i in range(words.shape[1]):
+        key = np.uint64(0)
+        for w in range(words.shape[0]):
+            if bits[w] > 0:
+                kept = words[w, i] >> low[w]
+                if bits[w] < 64:
+                    kept &= (np.uint64(1) << np.uint64(bits[w])) - np.uint64(1)
+                    key = (key << np.uint64(bits[w])) | kept
+                else:
+                    key = kept
+        out[i] = key
+
+
+@_jit
+def _radix_packed(keys, bits):  # type: ignore[no-untyped-def]
+    n, digit, size = len(keys), 11, 2048
+    passes = (bits + digit - 1) // digit
+    counts = np.zeros((max(passes, 1), size), np.int64)
+    mask = np.uint64(size - 1)
+    for i in range(n):
+        for p in range(passes):
+            counts[p, (keys[i] >> np.uint64(digit * p)) & mask] += 1
+    order, other = np.arange(n), np.empty(n, np.int64)
+    here, there = keys.copy(), np.empty(n, np.uint64)
+    for p in range(passes):
+        total = 0
+        for d in range(size):
+            c = counts[p, d]
+            counts[p, d] = total
+            total += c
+        shift = np.uint64(digit * p)
+        for i in range(n):
+            key = here[i]
+            d = (key >> shift) & mask
+            at = counts[p, d]
+            counts[p, d] = at + 1
+            other[at] = order[i]
+            there[at] = key
+        order, other = other, order
+        here, there = there, here
+    return order
+
+
+@_jit
+def _heads_packed(keys, order, group_of, first):  # type: ignore[no-untyped-def]
+    group, before = -1, np.uint64(0)
+    for k in range(len(order)):
+        key = keys[order[k]]
+        if k == 0 or key != before:
+            group += 1
+            first[group] = order[k]
+            before = key
+        group_of[order[k]] = group
+    return group + 1
+
+
+def packed(words: Words) -> tuple[NDArray[np.uint64], int] | None:
+    """Put the bits of each key that vary into one word, in order, and tell how many they are; None if over 64."""
+    n = words.shape[1]
+    if n == 0:
+        return None
+    varying = [int(mask) for mask in _varying(words)]
+    low = np.array([(mask & -mask).bit_length() - 1 if mask else 0 for mask in varying], np.uint64)
+    bits = np.array([mask.bit_length() - int(at) if mask else 0 for mask, at in zip(varying, low, strict=True)])
+    total = int(bits.sum())
+    if total > 64:
+        return None
+    out = np.empty(n, np.uint64)
+    _pack(words, low, bits, out)
+    return out, total
+
+
+def group_packed(keys: NDArray[np.uint64], bits: int, group_of: Positions, first: Positions) -> int:
+    """Number the groups of equal packed keys in ascending order; first[g] is the first row of group g."""
+    return int(_heads_packed(keys, _radix_packed(keys, bits), group_of, first))
+
+
 def sort_order(words: Words) -> Positions:
     """Return the positions of the keys in ascending order (stable)."""
-    order: Positions = _radix(words[0])
+    one = packed(words)
+    order: Positions = _sort_wide(words) if one is None else _radix_packed(*one)
+    return order
+
+
+@_jit
+def _sort_wide(words):  # type: ignore[no-untyped-def]
+    order = _radix(words[0])
     width, n = words.shape
     if width == 1:
         return order

@@ -22,7 +22,7 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 _SCRATCH = 1 << 22  # doubles set aside to bring the rows of a group together: 32 MB, about the last-level cache
 _NEAR = 1 << 11  # rows to sort at a time where few are enough
-_BLOCK = 512  # rows of factors gathered at a time; they stay in the second-level cache
+_BLOCK_BYTES = 1 << 19  # what is gathered at a time: small enough for the cache, large enough for threads to overlap
 
 
 def width(degree: int) -> int:
@@ -221,8 +221,8 @@ def product_sum(
     out = np.zeros((groups, width(sum(degrees))))
     order = kernels.by_group(_read_only(group_of), groups)
     # Gathered in blocks, factors of any number and kind are one flat array to the kernel, which is compiled once.
-    block = min(_BLOCK, max(1, n))
     widths = [width(degree) for degree in degrees]
+    block = max(1, min(_BLOCK_BYTES // (8 * sum(widths)), n))
     base = np.cumsum([0, *widths], dtype=np.int64) * block
     flat = np.empty(base[-1])
     gathered = [flat[at : at + block * w].reshape(block, w) for at, w in zip(base[:-1], widths, strict=True)]

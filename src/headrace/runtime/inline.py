@@ -6,7 +6,6 @@ The kernels let go of Python's lock, so a step of some size uses all cores by th
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,10 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def run_inline(program: Program, batches: Mapping[str, ChangeBatch]) -> BucketResult:
+def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
     """Run a program over batches in memory; where a view needs Catalyst, its columns come with the rows."""
     result = BucketResult()
     pieces: dict[int, Pieces] = defaultdict(Pieces)
-    threads = os.cpu_count() or 1
     if sum(len(batches[task.name]) for task in program.tables) < _WORTH_THREADS:
         threads = 1
     mapping = _each(

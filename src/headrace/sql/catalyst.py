@@ -6,7 +6,7 @@ reads the optimized plan, and refuses here, when the view is created, whatever i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -48,8 +48,8 @@ def analyse(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
     SchemaError : the query names a table or a column that does not exist.
     """
     refusals = Refusals(view_name, sql)
-    analysed, optimized = _planned(session, view_name, sql, refusals)
-    schema = _schema(analysed, session, refusals)
+    analysed, optimized = planned(session, view_name, sql, refusals, refusals.check)
+    schema = schema_of(analysed, session, refusals)
     flat = Flattener(session.catalyst, refusals).flatten(optimized)
     if len(flat.leaves) == 1:
         sides: dict[str | None, MapSide] = {None: MapSide(flat.leaf, flat.condition, flat.keys, flat.arguments)}
@@ -65,8 +65,8 @@ def analyse_join_rows(session: SqlSession, name: str, sql: str) -> AnalysedView:
     column's name where no other variable has it.
     """
     refusals = Refusals(name, sql)
-    analysed, optimized = _planned(session, name, sql, refusals)
-    schema = _schema(analysed, session, refusals)
+    analysed, optimized = planned(session, name, sql, refusals, refusals.check)
+    schema = schema_of(analysed, session, refusals)
     flat = Flattener(session.catalyst, refusals).flatten(optimized)
     if flat.shape is not Shape.ROWS:
         refusals.refuse(
@@ -79,14 +79,16 @@ def analyse_join_rows(session: SqlSession, name: str, sql: str) -> AnalysedView:
     return _view(session, flat, schema, _join_plan(flat, schema, join), join.sides)
 
 
-def _planned(session: SqlSession, view_name: str, sql: str, refusals: Refusals) -> tuple[Jvm, Jvm]:
+def planned(
+    session: SqlSession, view_name: str, sql: str, refusals: Refusals, check: Callable[[Jvm], None]
+) -> tuple[Jvm, Jvm]:
     """The query as Catalyst understands it, checked, and as it would run it."""
     with _quiet():
         try:
             execution = session.query(sql)
             if session.is_command(execution.analyzed()):
                 refusals.refuse("a command", "only a query has an answer to keep", "write the view as one SELECT")
-            refusals.check(execution.analyzed())
+            check(execution.analyzed())
             return execution.analyzed(), execution.optimizedPlan()
         except PySparkException as error:
             raise _explained(view_name, error) from None
@@ -131,7 +133,8 @@ def _join_plan(flat: Flat, schema: Schema, join: Join) -> ViewPlan:
     )
 
 
-def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
+def schema_of(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
+    """The columns of a query's answer, if Headrace can keep them."""
     schema = []
     seen: set[str] = set()
     for field in items(analysed.schema()):

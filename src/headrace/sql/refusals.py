@@ -75,6 +75,10 @@ class Refusals:
     def check(self, analysed: Jvm) -> None:
         """Raise unless every operator and function of the analysed plan is one that Headrace can maintain."""
         self._check_operator(analysed)
+        self.check_literals()
+
+    def check_literals(self) -> None:
+        """Raise if the query has a date literal that moves: the analysed plan has only the day it was on."""
         if match := _TYPED_LITERAL.search(self.sql):
             self._refuse_clock(self.sql[match.start() : match.end()] + "'")
 
@@ -145,6 +149,24 @@ class Refusals:
         name = kind(node)
         if name in _SUBQUERIES:
             self.refuse("a subquery inside an expression", _ONE_SELECT, _SPLIT)
+        if name == "AggregateExpression" and _distinct_matters(node):
+            self.refuse(
+                self.text(node),
+                "DISTINCT inside an aggregate is not supported yet",
+                "make a view of SELECT DISTINCT and aggregate its answer",
+            )
+        self._check_repeatable(node)
+        for child in items(node.children()):
+            self._check_expression(child)
+
+    def check_repeatable(self, node: Jvm) -> None:
+        """Raise if an expression, or a part of it, may give another value over the same rows."""
+        self._check_repeatable(node)
+        for child in items(node.children()):
+            self.check_repeatable(child)
+
+    def _check_repeatable(self, node: Jvm) -> None:
+        name = kind(node)
         if name in _CLOCK or (name == "Cast" and self._is_special_date(node)):
             self._refuse_clock(self.text(node))
         if name in _SURROUNDINGS:
@@ -155,17 +177,8 @@ class Refusals:
                 "it would not be there after a restart",
                 "compute the column before the rows reach the table",
             )
-        if name == "AggregateExpression" and _distinct_matters(node):
-            self.refuse(
-                self.text(node),
-                "DISTINCT inside an aggregate is not supported yet",
-                "make a view of SELECT DISTINCT and aggregate its answer",
-            )
-        children = items(node.children())
-        if not node.deterministic() and all(child.deterministic() for child in children):
+        if not node.deterministic() and all(child.deterministic() for child in items(node.children())):
             self.refuse(self.text(node), "it gives another value each time", "store the value in a column of the table")
-        for child in children:
-            self._check_expression(child)
 
     def _is_special_date(self, cast: Jvm) -> bool:
         child = cast.child()
