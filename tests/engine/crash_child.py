@@ -34,6 +34,7 @@ VIEWS = {
     "by_shop": "SELECT shop, COUNT(*) AS n, SUM(price) AS price, SUM(x) AS x, MIN(price) AS low, MAX(x) AS high "
     "FROM t GROUP BY shop",
     "total": "SELECT COUNT(*) AS n, AVG(price) AS price FROM t WHERE x > 0",
+    "pairs": "SELECT a.shop, COUNT(*) AS n, SUM(a.price) AS price FROM t a JOIN t b ON a.shop = b.shop GROUP BY a.shop",
 }
 DRIVER_ROWS = 45  # larger steps than this one go to Spark, so that both paths are killed
 

@@ -46,19 +46,18 @@ class InMemory:
             for bucket, parts in view.lift(source.name, rows, buckets, None).items():
                 for part, run in parts.items():
                     incoming[bucket][part].append(run)
-        later: dict[int, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
-        pending = []
-        for bucket in sorted(incoming):
-            done = view.reduce(0, bucket, self._state(0, bucket), incoming[bucket])
-            pending.append((bucket, done.runs))
-            for target, parts in done.outgoing.items():
-                for part, run in parts.items():
-                    later[target][part].append(run)
-        self._store(pending)
-        pending = []
-        for bucket in sorted(later):
-            pending.append((bucket, view.reduce(1, bucket, self._state(1, bucket), later[bucket]).runs))
-        self._store(pending)
+        for stage in range(len(view.stages)):
+            later: dict[int, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+            pending = []
+            for bucket in sorted(incoming):
+                done = view.reduce(stage, bucket, self._state(stage, bucket), incoming[bucket])
+                pending.append((bucket, done.runs))
+                for target, parts in done.outgoing.items():
+                    for part, run in parts.items():
+                        later[target][part].append(run)
+            self._store(pending)
+            incoming = later
+        assert not incoming
 
     def _state(self, stage: int, bucket: int) -> dict[str, list[Run]]:
         return {part: list(self.state[part, self.view.home(part, bucket)]) for part in self.view.stages[stage]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import VariableOrderError
-from headrace.factorized.order import Node, VariableOrder, completed, placed, validate
-from headrace.factorized.order_text import from_text
+from headrace.factorized.order import Node, VariableOrder, completed, placed, validate, without
+from headrace.factorized.order_text import from_text, to_text
 from headrace.plan.hypergraph import Hypergraph, Relation
 
 QUERY = Hypergraph((Relation("R", ("A", "B")), Relation("S", ("A", "C", "E")), Relation("T", ("C", "D"))))
@@ -164,3 +164,10 @@ def test_unknown_variables_and_places_are_named():
         ORDER.path("Q")
     with pytest.raises(VariableOrderError, match="none of the variables of relation R"):
         placed(from_text("C"), QUERY)
+
+
+def test_without_some_variables() -> None:
+    order = from_text("A\n  B\n    C !stop: S\n    D\n  E")
+    assert to_text(without(order, ["B", "E"])) == "A\n  C !stop\n  D"
+    assert to_text(without(order, ["A"])) == "B\n  C !stop\n  D\nE"
+    assert without(order, "ABCDE").roots == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import VariableOrderError
 from headrace.factorized.order import Node, VariableOrder, completed, validate
-from headrace.factorized.order_search import EXACT, Sizes, canonical, choose, cost, propose_stop, worth_pushing
+from headrace.factorized.order_search import EXACT, Sizes, canonical, choose, cost, worth_pushing
 from headrace.factorized.order_text import from_text, to_text
 from headrace.plan.classes import is_acyclic, is_hierarchical, is_q_hierarchical
 from headrace.plan.hypergraph import Hypergraph, Relation
@@ -241,16 +241,3 @@ def test_pushing_pays_when_groups_are_few():
     # g (1 + n + n (n + 1) / 2 + f) = 3 * 7 = 21 against r (n + f) = 7 * 3 = 21: no gain
     assert not worth_pushing(groups=3, marginalised=2, free=1, rows=7)
     assert worth_pushing(groups=3, marginalised=2, free=1, rows=8)
-
-
-def test_relations_with_a_row_a_group_keep_their_columns_until_the_join():
-    order = choose(RETAILER, RETAILER_ROWS, RETAILER_DISTINCT).order
-    stopped = propose_stop(order, RETAILER, RETAILER_ROWS, RETAILER_DISTINCT)
-    validate(stopped, RETAILER)
-    marked = {node.variable for node in stopped.nodes() if node.stop_pushdown}
-    assert marked == set(RETAILER.local_variables)
-    duplicated = RETAILER_ROWS | {"Item": 5_618_000}
-    marked = {
-        n.variable for n in propose_stop(order, RETAILER, duplicated, RETAILER_DISTINCT).nodes() if n.stop_pushdown
-    }
-    assert marked == set(RETAILER.local_variables) - {"subcategory", "category", "prize"}

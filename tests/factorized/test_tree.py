@@ -88,23 +88,26 @@ def test_a_single_relation_is_a_single_view() -> None:
     assert (root.relation, root.keys, set(root.marginalised)) == ("W", ("A",), {"X", "Y"})
 
 
-def test_stop_pushdown_keeps_a_variable_and_the_view_above_sums_it() -> None:
+def test_where_summing_stops_the_view_above_joins_all_and_sums_the_variable() -> None:
     root = tree(EXAMPLE, "A\n  B\n  C !stop\n    D\n    E")
-    assert keys(root) == {"A": (), "B": ("A",), "C": ("A", "C"), "D": ("C",), "E": ("A", "C")}
-    assert {node.variables[0]: node.marginalised for node in root.walk()} == {
-        "A": ("A", "C"),
-        "B": ("B",),
-        "C": (),
-        "D": ("D",),
-        "E": ("E",),
+    assert keys(root) == {"A": (), "B": ("A",), "D": ("C",), "E": ("A", "C")}
+    assert {node.variables[0]: set(node.marginalised) for node in root.walk()} == {
+        "A": {"A", "C"},
+        "B": {"B"},
+        "D": {"D"},
+        "E": {"E"},
     }
+    assert len(root.children) == 3
 
 
-def test_stop_pushdown_twice_is_summed_at_the_first_view_without_the_mark() -> None:
+def test_a_local_variable_that_is_not_summed_stays_a_key_until_the_view_above() -> None:
     root = tree(EXAMPLE, "A\n  B\n  C !stop\n    D\n    E !stop")
-    assert keys(root)["E"] == ("A", "C", "E")
-    assert set(keys(root)["C"]) == {"A", "C", "E"}
+    assert set(keys(root)["E"]) == {"A", "C", "E"}
     assert set(root.marginalised) == {"A", "C", "E"}
+
+
+def test_a_mark_at_the_root_has_nothing_above_to_wait_for() -> None:
+    assert keys(tree(EXAMPLE, "A !stop\n  B\n  C\n    D\n    E")) == keys(tree(EXAMPLE, ORDER))
 
 
 def test_stop_pushdown_within_a_chain() -> None:

@@ -26,9 +26,10 @@ def bench(
         known = ", ".join(sorted(BENCHMARKS))
         raise HeadraceError(f"There is no benchmark {name}.", way_out=f"The benchmarks are: {known}.")
     # Only names of the registry get here, so no other module can be imported this way.
-    module = import_module(f"headrace.bench.{name}")
+    found = BENCHMARKS[name]
+    module = import_module(f"headrace.bench.{found.module}")
     with telling(f"Running benchmark {name}") as tell:
-        result = module.run(list(context.args), tell)
+        result = module.run([*found.arguments, *context.args], tell)
     if as_json:
         print_json(result)
     else:
@@ -37,10 +38,10 @@ def bench(
 
 def _list(as_json: bool) -> None:
     if as_json:
-        print_json(BENCHMARKS)
+        print_json({name: found.about for name, found in BENCHMARKS.items()})
         return
     table = grid("benchmark", "what it measures")
-    for name, meaning in BENCHMARKS.items():
-        table.add_row(name, meaning)
+    for name, found in BENCHMARKS.items():
+        table.add_row(name, found.about)
     out().print(table)
     err().print("Run one with `headrace bench NAME`.", markup=False)

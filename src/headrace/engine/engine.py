@@ -23,6 +23,8 @@ from headrace.engine.inputs import check_frame, columns_of
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model, settings
 from headrace.engine.planning import Definition, Planner
+from headrace.engine.recompute import RecomputedQuery, Recomputer
+from headrace.engine.recomputed import RecomputedView
 from headrace.engine.step import Step
 from headrace.engine.stepper import Stepper
 from headrace.engine.store import Store
@@ -89,7 +91,8 @@ class Engine:
                     way_out="leave buckets out: their number is fixed when a location is made",
                 )
             self._sql = SqlSession(spark, self._store.settings.sql)
-            self._maintenance = Maintenance(self._store, Stepper(self._sql.spark, executor, driver_rows))
+            recomputer = Recomputer(spark, self._store.settings.sql, self._store)
+            self._maintenance = Maintenance(self._store, Stepper(self._sql.spark, executor, driver_rows), recomputer)
             self._tables: dict[str, Table] = {}
             self._views: dict[str, Handle] = {}
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
@@ -185,7 +188,8 @@ class Engine:
         Parameters
         ----------
         strategy : how a view over a join is kept: "auto" chooses; "factorized", "recursive" and "first-order" are
-            there to be compared.
+            there to be compared. "recompute" has Spark run the query, any query, in every step that changes a table
+            it reads; "f-sql" (for moments only) does so with one SQL query whose aggregates are pushed past joins.
         order : a variable order for the join, as indented text, JSON or F-IVM's own form.
         partition : the variable by whose values the work is spread over buckets.
         """
@@ -270,7 +274,7 @@ class Engine:
                 parts = [view_arrangement(name, part) for part in self._views[name].planned.kernel.arrangements]
                 del self._views[name], self._maintenance.views[name]
             elif name in self._tables:
-                users = [view.name for view in self._views.values() if name in view.planned.analysed.plan.tables]
+                users = [view.name for view in self._views.values() if name in view.planned.tables]
                 users += [t.name for t in self._tables.values() if name in dict(t.schema.references).values()]
                 if users:
                     raise SchemaError(f"table {name!r} is used by {', '.join(users)}", way_out="drop these first")
@@ -422,11 +426,13 @@ class Engine:
         schemas = {table.name: table.schema for table in self._tables.values()}
         rows = {table.name: table.rows for table in self._tables.values()}
         planned = self._planner.plan(name, definition, schemas, rows)
+        if isinstance(planned.kernel, RecomputedQuery):
+            return RecomputedView(self, name, planned)
         kinds: dict[str, type[View | Covariance | Model]] = {"view": View, "covariance": Covariance, "model": Model}
         return kinds[definition.kind](self, name, planned)
 
     def _check_not_streamed(self, view: Handle) -> None:
-        for name in view.planned.analysed.plan.tables:
+        for name in view.planned.tables:
             table = self._tables[name]
             if not table.schema.kept and table.rows:
                 raise SchemaError(
@@ -437,7 +443,7 @@ class Engine:
     def _check_not_static(self, changes: Mapping[str, Any]) -> None:
         for name in changes:
             if name in self._tables and self._tables[name].schema.static:
-                users = [view.name for view in self._views.values() if name in view.planned.analysed.plan.tables]
+                users = [view.name for view in self._views.values() if name in view.planned.tables]
                 if users:
                     raise SchemaError(
                         f"table {name!r} is static, and {', '.join(users)} relies on that",

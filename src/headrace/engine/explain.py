@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.factorized.bucket import part_name
 from headrace.factorized.explain import JoinExplanation, explain_join
+from headrace.factorized.planner import stop_proposal
 from headrace.factorized.view import JoinView
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import GROUPS, ViewLayout
@@ -142,21 +144,24 @@ def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanatio
     assert isinstance(kernel, JoinView)
     assert view.planned is not None
     chosen = view.definition.chosen
-    planned = replace(
-        view.planned,
-        order_why=chosen.get("order_why", ""),
-        plan=replace(view.planned.plan, partition_why=chosen.get("partition_why", "")),
-    )
+    plan = view.planned.plan
+    reasons = zip(plan.stages, chosen["stages_why"], strict=True)
+    stages = tuple(replace(stage, why=why) for stage, why in reasons)
+    planned = replace(view.planned, order_why=chosen["order_why"], plan=replace(plan, stages=stages))
+    sizes = arrangement_sizes(name, kernel.arrangements, snapshot)
+    groups = {i: sum(entries for _, entries, _ in sizes.get(part_name(i, 0), [])) for i in range(len(plan.views))}
+    rows = {source.name: engine.tables[source.table].rows for source in kernel.join.sources}
     return explain_join(
         name,
         view.definition.sql,
         view.definition.kind,
         planned,
         kernel.algebra,
-        arrangement_sizes(name, kernel.arrangements, snapshot),
+        sizes,
         engine.buckets,
         _evaluated(kernel),
         snapshot.summary,
+        stop_proposal(plan, groups, rows) if view.definition.kind != "view" else "",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.errors import SchemaError
 from headrace.factorized.variables import is_number
@@ -46,6 +46,17 @@ def choose_features(
     if len(set(asked)) < len(asked):
         raise SchemaError(f"view {view!r}: a feature is named twice", way_out="name each feature once")
     return tuple(asked), by
+
+
+def check_apart(view: str, variables: Mapping[str, str], features: Sequence[str], groups: Sequence[str]) -> None:
+    """Refuse features that are the same variable of the join as another, or as a group."""
+    seen = {variables[group]: group for group in groups}
+    for feature in features:
+        if (other := seen.setdefault(variables[feature], feature)) != feature:
+            raise SchemaError(
+                f"view {view!r}: {feature!r} equals {other!r} in every row, so it says nothing of its own",
+                way_out=f"leave {feature!r} out of the features",
+            )
 
 
 def unknown(view: str, what: str, name: str, known: Iterable[str]) -> SchemaError:

@@ -18,6 +18,7 @@ from headrace.operators.aggregate import empty_total, read_changes
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation import runfile
+from headrace.relation.change import cancelled
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF, Column, TableSchema, ddl
@@ -27,6 +28,7 @@ from headrace.runtime.program import arrow_schema, table_arrangement, view_arran
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
+    from headrace.engine.recomputed import RecomputeExplanation
 
 
 class Table:
@@ -80,6 +82,7 @@ class View:
 
     def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
         assert planned.layout is not None
+        assert planned.analysed is not None
         self._engine = engine
         self._analysed = planned.analysed
         self._layout = planned.layout
@@ -107,7 +110,7 @@ class View:
         """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
         self._check_there()
         engine = self._engine
-        owner = _Pin()
+        owner = Pin()
         snapshot = engine._store.pin_for(owner)
         groups = frames.view_frame(
             engine.spark, str(engine.location), self._layout, self.name, snapshot.arrangements, engine.buckets
@@ -144,7 +147,7 @@ class View:
             sides += [_with_diff(self._layout, table, sign) for table in tables]
         columns = [*frames.slot_columns(self._layout), Column(DIFF, SqlType("bigint"))]
         groups = pa.concat_tables(sides) if sides else arrow_schema(columns).empty_table()
-        return _cancelled(self._finish(groups, keep=(DIFF,)))
+        return cancelled(self._finish(groups, keep=(DIFF,)))
 
     def _read_changes(self, snapshot: Snapshot) -> list[tuple[pa.Table, pa.Table]]:
         runs = [runfile.read(self._engine.location / "runs" / name) for name in snapshot.changes.get(self.name, [])]
@@ -156,7 +159,7 @@ class View:
         if self._engine.views.get(self.name) is not self:
             raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again with engine.view(...)")
 
-    def explain(self) -> Explanation | JoinExplanation:
+    def explain(self) -> Explanation | JoinExplanation | RecomputeExplanation:
         """Say how the view is kept, why so, and what it costs."""
         self._check_there()
         if self.planned.planned is not None:
@@ -183,7 +186,7 @@ class View:
         return f"View({self.name!r}, {self.sql!r})"
 
 
-class _Pin:
+class Pin:
     """Something that lives as long as the DataFrame it is attached to."""
 
 
@@ -192,14 +195,3 @@ def _with_diff(layout: ViewLayout, groups: pa.Table, sign: int) -> pa.Table:
     times = counts if layout.plan.shape is Shape.ROWS else np.ones(groups.num_rows, np.int64)
     slots = groups.select([column.name for column in frames.slot_columns(layout)])
     return slots.append_column(DIFF, pa.array(sign * times.astype(np.int64)))
-
-
-def _cancelled(changes: pa.Table) -> pa.Table:
-    """Add up rows that left and came the same: the answer did not change there."""
-    if not changes.num_rows:
-        return changes
-    names = [name for name in changes.column_names if name != DIFF]
-    order = changes.column_names
-    summed = changes.group_by(names, use_threads=False).aggregate([(DIFF, "sum")]).rename_columns([*names, DIFF])
-    kept = summed.filter(pa.compute.not_equal(summed.column(DIFF), 0)).select(order)
-    return kept.cast(changes.schema)

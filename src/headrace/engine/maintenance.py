@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from headrace.engine import frames, quarantine
 from headrace.engine.planning import PlannedView
+from headrace.engine.recompute import Recomputed, RecomputedQuery, Recomputer
 from headrace.engine.shifts import with_shifts
 from headrace.engine.step import Step
 from headrace.engine.stepper import Inputs, Outcome, Stepper
@@ -41,9 +42,10 @@ Source = tuple[str, int]
 class Maintenance:
     """Steps and fillings of views for one engine."""
 
-    def __init__(self, store: Store, stepper: Stepper) -> None:
+    def __init__(self, store: Store, stepper: Stepper, recomputer: Recomputer) -> None:
         self._store = store
         self._stepper = stepper
+        self._recomputer = recomputer
         self.tables: dict[str, TableLayout] = {}
         self.views: dict[str, PlannedView] = {}
 
@@ -58,9 +60,9 @@ class Maintenance:
         before = {name: self.views[name] for name in shifted}
         self.views |= shifted
         program = self._program(tuple(self._table_task(name) for name in inputs))
-        analysed = {name: view.analysed for name, view in self.views.items()}
+        analysed = {name: view.analysed for name, view in self.views.items() if view.analysed is not None}
         try:
-            outcome = self._stepper.run(program, inputs, analysed, on_bad_rows)
+            outcome = self._recomputed(self._stepper.run(program, inputs, analysed, on_bad_rows))
             aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
             return self._commit(inputs, outcome, aside, source, start, definitions)
@@ -68,6 +70,20 @@ class Maintenance:
             self.views |= before
             self._store.roll_back()
             raise
+
+    def _recomputed(self, outcome: Outcome) -> Outcome:
+        """Have the views recomputed that read a table which has changed."""
+        changed = outcome.result.buckets
+        due = {
+            name: view.kernel
+            for name, view in self.views.items()
+            if isinstance(view.kernel, Recomputed)
+            and any(table_arrangement(table) in changed for table in view.kernel.tables)
+        }
+        if not due:
+            return outcome
+        outcome.result.add(self._recomputer.run(due, self.tables, changed))
+        return replace(outcome, ran="job", why=f"{outcome.why}; Spark recomputed {', '.join(due)}")
 
     def _shifted(self, inputs: Inputs) -> dict[str, PlannedView]:
         """Views that see the first rows of some feature now."""
@@ -78,27 +94,39 @@ class Maintenance:
         """Compute a new view from the rows its tables have; the caller commits the arrangements with the view."""
         snapshot = self._store.snapshot
         rows = {}
-        for table in dict.fromkeys(side.table for side in view.kernel.sides):
+        for table in view.tables:
             stored = snapshot.arrangements.get(table_arrangement(table), {})
             rows[table] = sum(state.live for state in stored.values())
         filled = {table: count for table, count in rows.items() if count}
-        if not filled:
+        if not filled and not isinstance(view.kernel, RecomputedQuery):
             return view, {}
         with self._store.reading():
             try:
                 total = sum(filled.values())
-                given = {table: self._rows_of(self.tables[table], snapshot, total) for table in filled}
+                lifted = () if isinstance(view.kernel, RecomputedQuery) else filled
+                given = {table: self._rows_of(self.tables[table], snapshot, total) for table in lifted}
                 view = with_shifts(view, given) or view
+                if isinstance(view.kernel, Recomputed):
+                    return view, self._refilled(name, view.kernel)
+                assert view.analysed is not None
                 tasks = [TableTask(self.tables[t], _view_tasks(name, view.kernel, t), store=False) for t in filled]
                 program = self._program(tuple(tasks))
                 outcome = self._stepper.run(program, given, {name: view.analysed}, "fail")
             except BaseException as error:
                 self._store.roll_back()
                 raise _filling_failed(name, error) from error
-        # Filling a view is no change to it: nobody is told, so what it wrote as changes can go.
-        for file in outcome.result.changes.get(name, []):
-            (self._store.location.runs / file).unlink(missing_ok=True)
+        self._untold(name, outcome.result)
         return view, outcome.result.buckets
+
+    def _refilled(self, name: str, kernel: Recomputed) -> Arrangements:
+        result = self._recomputer.run({name: kernel}, self.tables, {})
+        self._untold(name, result)
+        return result.buckets
+
+    def _untold(self, name: str, result: BucketResult) -> None:
+        """Filling a view is no change to it: nobody is told, so what it wrote as changes can go."""
+        for file in result.changes.get(name, []):
+            (self._store.location.runs / file).unlink(missing_ok=True)
 
     def _rows_of(self, table: TableLayout, snapshot: Snapshot, rows: int) -> ChangeBatch | DataFrame:
         """The rows of a table: in the driver when they are few, else as a DataFrame with a task a bucket."""

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from headrace.engine.explain import explain_kept
 from headrace.engine.planning import PlannedView
+from headrace.engine.recompute import RecomputedMoments
+from headrace.engine.recomputed import RecomputeExplanation, explain_recomputed
 from headrace.errors import SchemaError
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.explain import JoinExplanation
@@ -74,12 +76,12 @@ class Covariance:
     @property
     def sums(self) -> Numbers:
         """The sum of each feature."""
-        return self._stacked([moments.sums for moments in self._all()])
+        return self._stacked([moments.sums for moments in self._all()], 1)
 
     @property
     def cofactor(self) -> Numbers:
         """The sum of the product of each pair of features."""
-        return self._stacked([moments.cofactor for moments in self._all()])
+        return self._stacked([moments.cofactor for moments in self._all()], 2)
 
     def moments(self, features: Sequence[str] | None = None) -> Moments:
         """The moments of all rows together, of some features or of all."""
@@ -106,18 +108,19 @@ class Covariance:
         """The same as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
-    def explain(self) -> JoinExplanation:
+    def explain(self) -> JoinExplanation | RecomputeExplanation:
         """Say how the moments are kept, why so, and what it costs."""
         self._check_there()
+        if isinstance(self.planned.kernel, RecomputedMoments):
+            return explain_recomputed(self._engine, self.name, self.planned)
         return explain_kept(self._engine, self.name, self.planned)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _stacked(self, values: list[Numbers]) -> Numbers:
-        m = len(self.features)
-        if self.groups:
-            return np.stack(values) if values else np.zeros((0, *([m] * (1 if not values else values[0].ndim))))
-        return values[0]
+    def _stacked(self, values: list[Numbers], dimensions: int) -> Numbers:
+        if not self.groups:
+            return values[0]
+        return np.stack(values) if values else np.zeros((0, *[len(self.features)] * dimensions))
 
     def _total(self) -> Moments:
         _, rows = self._read()
@@ -134,6 +137,7 @@ class Covariance:
         return Moments.of_row(self.features, row, shift)
 
     def _variables(self) -> dict[str, str]:
+        assert self.planned.analysed is not None
         plan = self.planned.analysed.plan
         assert plan.join is not None
         return {output.name: key for output, key in zip(plan.outputs, plan.join.keys, strict=True)}
@@ -145,10 +149,10 @@ class Covariance:
 
     def _read_from(self, snapshot: Snapshot) -> tuple[pa.Table, Numbers]:
         kernel = self.planned.kernel
-        assert isinstance(kernel, JoinView)
-        answer, algebra = kernel.answer, kernel.algebra
+        assert isinstance(kernel, JoinView | RecomputedMoments)
+        answer = kernel.answer
         assert isinstance(answer, MomentsAnswer)
-        assert isinstance(algebra, MomentsAlgebra)
+        assert self.planned.analysed is not None
         ring = Ring(answer.degree)
         buckets = snapshot.arrangements.get(view_arrangement(self.name, MOMENTS), {})
         tables, rows = [], []
@@ -163,9 +167,11 @@ class Covariance:
             columns = [run.values[f"k{i}"] if column is None else column for i, column in enumerate(decoded)]
             tables.append(pa.table(columns, schema=schema))
             rows.append(run.payload[0])
-        stored = algebra.features(kernel.plan.root)
-        names = self._variables()
-        order = [stored.index(names[feature]) for feature in self.features]
+        order = list(range(answer.degree))
+        if isinstance(kernel, JoinView):
+            assert isinstance(kernel.algebra, MomentsAlgebra)
+            stored, names = kernel.algebra.features(kernel.plan.root), self._variables()
+            order = [stored.index(names[feature]) for feature in self.features]
         whole = np.concatenate(rows) if rows else ring.zeros(0)[0]
         if not self.groups and not len(whole):
             whole = ring.zeros(1)[0]
@@ -187,7 +193,7 @@ class Model(Covariance):
     def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
         super().__init__(engine, name, planned)
         self._regression = LinearRegression(**planned.definition.asked["model"])
-        self._fitted_at = -1
+        self._fitted_to: dict[int, BucketState] | None = None  # the state of the moments then
         self._by_group: dict[tuple[Any, ...], LinearRegression] = {}
 
     @property
@@ -198,23 +204,26 @@ class Model(Covariance):
                 f"model {self.name!r} has one model a group ({', '.join(self.groups)})",
                 way_out="use .models, which has them by group",
             )
-        version = self._engine._store.snapshot.version
-        if version != self._fitted_at:
+        state = self._state()
+        if state != self._fitted_to:
             self._regression.fit(self.moments())
-            self._fitted_at = version
+            self._fitted_to = state
         return self._regression
 
     @property
     def models(self) -> dict[tuple[Any, ...], LinearRegression]:
         """The fitted model of each group, by the values of its GROUP BY columns."""
-        version = self._engine._store.snapshot.version
-        if version != self._fitted_at:
+        state = self._state()
+        if state != self._fitted_to:
             fitted = {}
             for key, moments in self.by_group():
                 at = tuple(key.values())
                 fitted[at] = self._by_group.get(at, self._regression.clone()).fit(moments)
-            self._by_group, self._fitted_at = fitted, version
+            self._by_group, self._fitted_to = fitted, state
         return self._by_group
+
+    def _state(self) -> dict[int, BucketState]:
+        return dict(self._engine._store.snapshot.arrangements.get(view_arrangement(self.name, MOMENTS), {}))
 
     @property
     def coef_(self) -> Numbers:

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.engine.features import choose_features, unknown
+from headrace.engine.features import check_apart, choose_features, unknown
+from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
 from headrace.errors import SchemaError, UnsupportedSQLError
+from headrace.factorized.fsql import source_rows
 from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import STRATEGIES, Options, Planned, moments_view, sums_view
+from headrace.factorized.view import JoinView
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.operators.view import AggregateView
@@ -21,6 +24,7 @@ from headrace.plan.join import JoinPlan
 from headrace.relation.schema import TableSchema
 from headrace.sql.catalyst import AnalysedView, analyse, analyse_join_rows
 from headrace.sql.grouping import split_group_by
+from headrace.sql.reads import check_readable, read_query, without_semicolon
 from headrace.sql.session import SqlSession
 
 
@@ -50,12 +54,20 @@ class PlannedView:
     """A view that can be maintained: its definition with all choices made, its analysis and its kernel."""
 
     definition: Definition
-    analysed: AnalysedView
+    analysed: AnalysedView | None  # None where Spark runs a query as it stands
     kernel: ViewKernel
     layout: ViewLayout | None = None  # of a SQL view
     planned: Planned | None = None  # of a view over a join
     features: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that the view reads."""
+        if isinstance(self.kernel, Recomputed):
+            return self.kernel.tables
+        assert self.analysed is not None
+        return self.analysed.plan.tables
 
 
 class Planner:
@@ -70,6 +82,8 @@ class Planner:
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
         """Plan a view over tables with so many rows; choices that the definition has already are kept."""
+        if definition.asked.get("strategy") in RECOMPUTED:
+            return self._recomputed_view(name, definition, tables, rows)
         if definition.kind == "view":
             return self._sql_view(name, definition, tables, rows)
         return self._moments_view(name, definition, tables, rows)
@@ -109,6 +123,7 @@ class Planner:
         if label is not None and label not in features:
             raise unknown(name, "label", label, features)
         variable = {output.name: key for output, key in zip(analysed.plan.outputs, join.keys, strict=True)}
+        check_apart(name, variable, features, groups)
         options = self._options(definition, join, tables, rows)
         view, planned = moments_view(
             join,
@@ -122,6 +137,76 @@ class Planner:
         made = _with_choice(definition, planned)
         return PlannedView(made, analysed, view, None, planned, features, groups)
 
+    def _recomputed_view(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
+        strategy = str(definition.asked["strategy"])
+        self._check_recomputed(name, definition, strategy)
+        if definition.kind == "view":
+            reads = read_query(self.sql, name, definition.sql)
+            kernel: Recomputed = RecomputedQuery(definition.sql, reads.tables, reads.schema)
+            view = PlannedView(replace(definition, chosen={"strategy": strategy}), None, kernel)
+        else:
+            view = self._recomputed_moments(name, definition, tables, rows, strategy)
+        for table in view.tables:
+            if not tables[table].kept:
+                raise SchemaError(
+                    f"view {name!r} cannot be recomputed: the rows of table {table!r} are not kept",
+                    way_out=f"register {table!r} with keep_rows=True, or leave strategy={strategy!r} out",
+                )
+        return view
+
+    def _check_recomputed(self, name: str, definition: Definition, strategy: str) -> None:
+        if strategy == F_SQL and definition.kind == "view":
+            raise SchemaError(
+                f"view {name!r}: strategy={F_SQL!r} writes moments as SQL, and this view is SQL already",
+                way_out="use strategy='recompute' to have Spark run it, or engine.covariance(...) for moments",
+            )
+        for what in ("partition",) if strategy == F_SQL else ("order", "partition"):
+            if definition.asked.get(what) is not None:
+                raise SchemaError(
+                    f"view {name!r}: strategy={strategy!r} has no {what}, because Spark plans the query",
+                    way_out=f"leave {what} out, or use 'factorized'",
+                )
+
+    def _recomputed_moments(
+        self,
+        name: str,
+        definition: Definition,
+        tables: Mapping[str, TableSchema],
+        rows: Mapping[str, int],
+        strategy: str,
+    ) -> PlannedView:
+        as_maintained = {"strategy": "factorized"}
+        view = self._moments_view(
+            name,
+            replace(
+                definition, asked={**definition.asked, **as_maintained}, chosen={**definition.chosen, **as_maintained}
+            ),
+            tables,
+            rows,
+        )
+        assert isinstance(view.kernel, JoinView)
+        assert view.analysed is not None
+        join = view.kernel.join
+        variable = {output.name: key for output, key in zip(view.analysed.plan.outputs, join.keys, strict=True)}
+        kernel = RecomputedMoments(
+            view.kernel,
+            strategy,
+            without_semicolon(split_group_by(definition.sql)[0]),
+            view.features,
+            view.groups,
+            tuple(variable[feature] for feature in view.features),
+            tuple(variable[group] for group in view.groups),
+        )
+        kept = ("shifts", "order", "order_why") if strategy == F_SQL else ("shifts",)
+        chosen = {what: value for what, value in view.definition.chosen.items() if what in kept}
+        if strategy == F_SQL:
+            for source in join.sources:
+                check_readable(self.sql, name, source_rows(source, source.variable_names))
+        made = replace(definition, chosen={**chosen, "strategy": strategy})
+        return replace(view, definition=made, kernel=kernel, planned=None)
+
     def _options(
         self,
         definition: Definition,
@@ -133,9 +218,8 @@ class Planner:
         strategy = chosen.get("strategy") or asked.get("strategy", "auto")
         strategy = "factorized" if strategy == "auto" else strategy
         if strategy not in STRATEGIES:
-            raise SchemaError(
-                f"strategy={strategy!r} is not known", way_out=f"use one of {', '.join(map(repr, STRATEGIES))}"
-            )
+            known = ", ".join(map(repr, (*STRATEGIES, *RECOMPUTED)))
+            raise SchemaError(f"strategy={strategy!r} is not known", way_out=f"use one of {known}")
         distinct = {}
         for source in join.sources:
             key = tables[source.table].key
@@ -145,7 +229,8 @@ class Planner:
         return Options(
             strategy=strategy,
             order=chosen.get("order") or asked.get("order"),
-            partition=chosen.get("partition") or asked.get("partition"),
+            partition=asked.get("partition"),
+            stages=chosen.get("stages"),
             rows={s.name: rows[s.table] for s in join.sources if rows.get(s.table)},
             distinct={variable: count for variable, count in distinct.items() if count},
             static=frozenset(s.name for s in join.sources if tables[s.table].static),
@@ -158,7 +243,7 @@ def _with_choice(definition: Definition, planned: Planned) -> Definition:
         "strategy": planned.plan.strategy,
         "order": None if planned.order is None else to_json(planned.order),
         "order_why": definition.chosen.get("order_why") or planned.order_why,
-        "partition": planned.plan.partition,
-        "partition_why": definition.chosen.get("partition_why") or planned.plan.partition_why,
+        "stages": {planned.plan.views[stage.root].name: stage.partition for stage in planned.plan.stages},
+        "stages_why": definition.chosen.get("stages_why") or [stage.why for stage in planned.plan.stages],
     }
     return replace(definition, chosen=chosen)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from headrace.engine.planning import PlannedView
+from headrace.engine.recompute import RecomputedMoments
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.factorized.variables import as_numbers
 from headrace.factorized.view import JoinView
@@ -31,6 +32,12 @@ _FAR = 4.0  # how many spreads away from zero a mean must be before it is worth 
 def with_shifts(view: PlannedView, inputs: Mapping[str, ChangeBatch | DataFrame]) -> PlannedView | None:
     """The view with shifts for the features whose first rows these are; None if there are none."""
     kernel = view.kernel
+    if isinstance(kernel, RecomputedMoments):
+        found_view = with_shifts(replace(view, kernel=kernel.view), inputs)
+        if found_view is None:
+            return None
+        assert isinstance(found_view.kernel, JoinView)
+        return replace(found_view, kernel=replace(kernel, view=found_view.kernel))
     if not isinstance(kernel, JoinView) or not isinstance(kernel.algebra, MomentsAlgebra):
         return None
     known: dict[str, float] = dict(view.definition.chosen.get("shifts", {}))

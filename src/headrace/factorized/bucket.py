@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.delta import delta, in_order
-from headrace.factorized.maintenance import MaintenancePlan
+from headrace.factorized.maintenance import MaintenancePlan, Stage
 from headrace.factorized.variables import Variables
 from headrace.operators.kernel import State
 from headrace.relation.arrangement import AnyRun, counts, lookup
@@ -31,8 +31,11 @@ def part_name(view: int, order: int) -> str:
 class Bucket:
     """The work of one step in one bucket."""
 
-    def __init__(self, plan: MaintenancePlan, algebra: Algebra, variables: Variables, state: State) -> None:
+    def __init__(
+        self, plan: MaintenancePlan, stage: Stage, algebra: Algebra, variables: Variables, state: State
+    ) -> None:
         self.plan = plan
+        self.stage = stage
         self.algebra = algebra
         self.variables = variables
         self.state = state
@@ -40,8 +43,8 @@ class Bucket:
         self._arranged: dict[tuple[int, int], list[Run]] = {}
 
     def run(self, changes: Mapping[str, Sequence[Run]]) -> None:
-        """Run the triggers of the relations that have changed; changes are those of their leaf views."""
-        triggers = sorted(self.plan.triggers, key=lambda trigger: trigger.relation not in self.plan.static)
+        """Run the triggers of the inputs that have changed; changes are those of their leaf views."""
+        triggers = sorted(self.stage.triggers, key=lambda trigger: trigger.relation not in self.plan.static)
         for trigger in triggers:
             given = [run for run in changes.get(trigger.relation, ()) if run.rows]
             if not given:
@@ -72,16 +75,16 @@ class Bucket:
         return [*self.state.get(part_name(view, order), ()), *self._arranged.get((view, order), ())]
 
     def root(self) -> Run | None:
-        """The change of the answer."""
-        runs = self._changed.get(self.plan.root)
-        return merge(self.algebra.group(self.plan.root), runs) if runs else None
+        """The change of the view that the stage computes."""
+        runs = self._changed.get(self.stage.root)
+        return merge(self.algebra.group(self.stage.root), runs) if runs else None
 
     def kept(self) -> tuple[dict[str, Run], dict[str, int]]:
         """The changes of the views that are kept, and by how many entries each grows."""
         runs: dict[str, Run] = {}
         live: dict[str, int] = {}
         for (view, order), changes in self._arranged.items():
-            if not self.plan.views[view].kept or view == self.plan.root:
+            if not self.plan.views[view].kept or view == self.stage.root:
                 continue
             part, group = part_name(view, order), self.algebra.group(view)
             before = self.state.get(part, ())

@@ -1,63 +1,186 @@
-"""How a plan is spread over buckets: by the values of one variable.
+"""How a plan is spread over buckets: in stages, each by the values of one variable.
 
-Relations that have the variable are partitioned by it. The others are *replicated*: their state is stored once and read
-by every bucket, and their changes go to every bucket. A join distributes over the sum of the buckets' parts, so each
-bucket computes its share of the answer alone, whatever the variable: one exchange a step, and none in between.
+Inputs of a stage that have its variable are partitioned by it. The others are *replicated*: their state is stored once
+and read by every bucket, and their changes go to every bucket. A join distributes over the sum of the buckets' parts,
+so each bucket computes its share alone, whatever the variable: one exchange a stage, and none in between. One stage is
+enough for any plan; where much would have to be replicated, cutting the view tree in two and exchanging the changes of
+the view in between is cheaper. The cost model counts rows that buckets have to handle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, combinations
 
-from headrace.factorized.maintenance import MaintenancePlan
-from headrace.plan.hypergraph import Hypergraph
+from headrace.factorized.maintenance import MaintenancePlan, Stage, Statement, Trigger, passed_on
+from headrace.factorized.order_search import Sizes
 
-UNKNOWN_ROWS = 1000
+CHANGED = 0.01
+"""The share of a table that one step is expected to change."""
+STAGE_ROWS = 100_000
+"""How many rows could be handled in the time that one more exchange takes."""
+_MOST_CUTS = 8  # with more views than this, only single cuts are tried
 
 
 @dataclass(frozen=True)
-class Partitioning:
-    """A variable to partition by, and what it costs: rows that have to be in every bucket."""
+class Spread:
+    """One way to spread a plan: where it is cut, the variable of each part, and its cost in rows a step."""
 
-    variable: str | None
-    replicated: tuple[str, ...]
-    replicated_rows: int
-    why: str
+    cuts: frozenset[int]
+    partitions: Mapping[int, str | None]  # by the view that the part computes
+    cost: float
 
 
-def choose_partition(query: Hypergraph, rows: Mapping[str, int], wanted: str | None = None) -> Partitioning:
-    """Choose the variable that leaves the fewest rows to replicate; ties go to the one that most relations have."""
-    if wanted is None and len(query.relations) == 1 and not _candidates(query):
-        return Partitioning(None, (), 0, "one relation and one total: any share of the rows will do")
-    options = [_partitioning(query, rows, variable) for variable in _candidates(query)]
+def distributed(
+    plan: MaintenancePlan,
+    sizes: Sizes,
+    buckets: int,
+    wanted: str | None = None,
+    fixed: Mapping[str, str | None] | None = None,
+) -> MaintenancePlan:
+    """Choose the stages of a plan.
+
+    Parameters
+    ----------
+    wanted : one stage, partitioned by this variable.
+    fixed : a choice made before: the variable of each part, by the name of the view that it computes.
+    """
+    parts = _Parts(plan, sizes, buckets)
+    if fixed is not None:
+        number = {view.name: i for i, view in enumerate(plan.views)}
+        chosen = {number[name]: variable for name, variable in fixed.items()}
+        return parts.build(Spread(frozenset(chosen) - {plan.root}, chosen, 0.0), "")
     if wanted is not None:
-        return replace(_partitioning(query, rows, wanted), why="it was asked for")
-    if not options:
-        return Partitioning(None, tuple(r.name for r in query.relations), 0, "the relations share no variable")
-    return min(options, key=lambda option: option.replicated_rows)
+        return parts.build(Spread(frozenset(), {plan.root: wanted}, 0.0), "it was asked for")
+    return parts.build(min(map(parts.spread, parts.cut_sets()), key=lambda spread: spread.cost), "")
 
 
-def _candidates(query: Hypergraph) -> list[str]:
-    shared = query.join_variables or tuple(v for v in query.variables if v not in query.local_variables)
-    return sorted(shared, key=lambda variable: -len(query.rels(variable)))
+class _Parts:
+    """The parts that a set of cuts leaves of a plan's tree of views."""
 
+    def __init__(self, plan: MaintenancePlan, sizes: Sizes, buckets: int) -> None:
+        self.plan = plan
+        self.sizes = sizes
+        self.buckets = buckets
+        statements = [statement for trigger in plan.triggers for statement in trigger.statements]
+        self.parent = {statement.source: statement.target for statement in statements}
+        self.is_tree = plan.strategy == "factorized"
+        self.inner = sorted({s.target for s in statements} - {plan.root}) if self.is_tree else []
 
-def _partitioning(query: Hypergraph, rows: Mapping[str, int], variable: str) -> Partitioning:
-    having = query.rels(variable)
-    without = tuple(relation.name for relation in query.relations if relation.name not in having)
-    cost = sum(rows.get(name, UNKNOWN_ROWS) for name in without)
-    if not without:
-        why = "every relation has it"
-    else:
-        why = (
-            f"{', '.join(sorted(having))} {'has' if len(having) == 1 else 'have'} it; fewest rows are left to replicate"
-        )
-    return Partitioning(variable, without, cost, why)
+    def cut_sets(self) -> list[frozenset[int]]:
+        most = len(self.inner) if len(self.inner) <= _MOST_CUTS else 1
+        sets = chain.from_iterable(combinations(self.inner, count) for count in range(most + 1))
+        return [frozenset(chosen) for chosen in sets]
 
+    def top(self, view: int, cuts: frozenset[int]) -> int:
+        """The view that the part computes in which this view is computed."""
+        while view != self.plan.root and view not in cuts:
+            view = self.parent[view]
+        return view
 
-def distributed(plan: MaintenancePlan, chosen: Partitioning) -> MaintenancePlan:
-    """Say of each view whether it is partitioned or replicated."""
-    without = frozenset(chosen.replicated)
-    views = tuple(replace(view, replicated=view.relations <= without) for view in plan.views)
-    return replace(plan, views=views, partition=chosen.variable, partition_why=chosen.why)
+    def inputs(self, root: int, cuts: frozenset[int]) -> list[int]:
+        """What comes into a part: changes of relations, and of views that other parts compute."""
+        leaves = [trigger.leaf for trigger in self.plan.triggers]
+        if not self.is_tree:
+            return leaves
+        candidates = [*leaves, *sorted(cuts)]
+        return [v for v in candidates if v != root and self.top(self.parent[v], cuts) == root]
+
+    def changed(self, view: int) -> float:
+        """How many keys of a view a step is expected to change."""
+        here = self.plan.views[view]
+        if here.relation is not None:
+            return CHANGED * self.sizes.rows_of(here.relation)
+        return CHANGED * self.sizes.keys(here.keys, here.relations)
+
+    def spread(self, cuts: frozenset[int]) -> Spread:
+        partitions: dict[int, str | None] = {}
+        cost = float(STAGE_ROWS * self.levels(cuts)[self.plan.root])
+        for root in (*sorted(cuts), self.plan.root):
+            inputs = self.inputs(root, cuts)
+            partitions[root] = self.partition(inputs)
+            cost += self.cost(inputs, partitions[root])
+        return Spread(cuts, partitions, cost)
+
+    def cost(self, inputs: Sequence[int], variable: str | None) -> float:
+        return sum(self.changed(v) * (1 if self.has(v, variable) else self.buckets) for v in inputs)
+
+    def has(self, view: int, variable: str | None) -> bool:
+        return variable is not None and variable in self.plan.views[view].keys
+
+    def partition(self, inputs: Sequence[int]) -> str | None:
+        """The variable that leaves the fewest rows to replicate; ties go to the one that most inputs have."""
+        keys = [key for key in self.sizes.query.variables if any(self.has(view, key) for view in inputs)]
+        keys.sort(key=lambda key: -sum(self.has(view, key) for view in inputs))
+        return min(keys, key=lambda key: self.cost(inputs, key), default=None)
+
+    def levels(self, cuts: frozenset[int]) -> dict[int, int]:
+        """When each part runs: after all parts that it reads from."""
+        out: dict[int, int] = {}
+
+        def of(root: int) -> int:
+            if root not in out:
+                out[root] = max((1 + of(v) for v in self.inputs(root, cuts) if v in cuts), default=0)
+            return out[root]
+
+        for root in (*cuts, self.plan.root):
+            of(root)
+        return out
+
+    def build(self, spread: Spread, why: str) -> MaintenancePlan:
+        cuts, levels = spread.cuts, self.levels(spread.cuts)
+        # A part computes views from the bottom up, so numbers of views fall; the answer's part is the last.
+        roots = sorted((*cuts, self.plan.root), key=lambda root: (levels[root], root == self.plan.root, root))
+        stages, stage_of = [], {}
+        for number, root in enumerate(roots):
+            inputs = self.inputs(root, cuts)
+            stage_of[root] = number
+            variable = spread.partitions[root]
+            reason = why or self.why(inputs, variable)
+            stages.append(Stage(levels[root], variable, reason, self.triggers(root, cuts), root))
+        views = []
+        for i, view in enumerate(self.plan.views):
+            root = self.top(self.parent[i], cuts) if self.is_tree and i in self.parent else self.plan.root
+            views.append(
+                replace(view, stage=stage_of[root], replicated=self.replicated(i, root, cuts, spread.partitions[root]))
+            )
+        return replace(self.plan, views=tuple(views), stages=tuple(stages))
+
+    def why(self, inputs: Sequence[int], variable: str | None) -> str:
+        names = {v: self.plan.views[v].relation or self.plan.views[v].name for v in inputs}
+        having = sorted(names[v] for v in inputs if self.has(v, variable))
+        if variable is None:
+            if len(inputs) == 1:
+                return "one relation and one total: any share of the rows will do"
+            return "the relations share no variable"
+        if len(having) == len(inputs):
+            return "every relation has it"
+        return f"{', '.join(having)} {'has' if len(having) == 1 else 'have'} it; fewest rows are left to replicate"
+
+    def replicated(self, view: int, root: int, cuts: frozenset[int], variable: str | None) -> bool:
+        """Whether a view is the same in every bucket of the part that reads it."""
+        if view == self.plan.root:
+            return False
+        inputs = self.inputs(root, cuts)
+        if variable is None and len(inputs) == 1:
+            return False
+        below = [v for v in inputs if self.plan.views[v].relations <= self.plan.views[view].relations]
+        return not any(self.has(v, variable) for v in below)
+
+    def triggers(self, root: int, cuts: frozenset[int]) -> tuple[Trigger, ...]:
+        """The triggers of a part: what changes of its inputs do, up to the view that it computes."""
+        if not self.is_tree:
+            return self.plan.triggers
+        out: dict[str, Trigger] = {}
+        for trigger in self.plan.triggers:
+            start, name, own = trigger.leaf, trigger.relation, list[Statement]()
+            for statement in trigger.statements:
+                own.append(statement)
+                if statement.target in cuts or statement is trigger.statements[-1]:
+                    if self.top(statement.target, cuts) == root:
+                        out.setdefault(name, Trigger(name, start, tuple(own)))
+                    start, name, own = statement.target, passed_on(statement.target), []
+            if not trigger.statements:
+                out[name] = trigger
+        return tuple(out.values())

@@ -16,7 +16,7 @@ from headrace.errors import VariableOrderError
 from headrace.factorized import drawing, explain_text
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.bucket import part_name
-from headrace.factorized.maintenance import MaintenancePlan, Probe, Statement, Trigger
+from headrace.factorized.maintenance import MaintenancePlan, Probe, Stage, Statement, Trigger
 from headrace.factorized.order import Node, VariableOrder, rebuilt
 from headrace.factorized.order_text import to_json, to_text
 from headrace.factorized.planner import Planned
@@ -69,8 +69,10 @@ class JoinExplanation:
     classes: tuple[str, ...]
     order: str  # without what need not be written: local variables at the bottom
     order_why: str
-    partition: str | None
+    proposal: str  # what would make the state smaller
+    partition: str | None  # of the last stage
     partition_why: str
+    stages: list[dict[str, Any]]  # what each computes, from what, partitioned by what, and why
     replicated: tuple[str, ...]
     static: tuple[str, ...]
     views: list[ViewExplained]  # the answer first
@@ -106,6 +108,7 @@ def explain_join(
     buckets: int,
     evaluated: tuple[str, str],
     last_step: Mapping[str, Any],
+    proposal: str = "",
 ) -> JoinExplanation:
     """Explain a view over a join.
 
@@ -130,8 +133,10 @@ def explain_join(
         classes=classes(query),
         order="" if planned.order is None else _written(shortened(planned.order, query)),
         order_why=planned.order_why,
+        proposal=proposal,
         partition=plan.partition,
-        partition_why=plan.partition_why,
+        partition_why=plan.stages[-1].why,
+        stages=[_stage(plan, stage) for stage in plan.stages],
         replicated=plan.replicated_relations,
         static=tuple(relation.name for relation in query.relations if relation.name in plan.static),
         views=views,
@@ -201,17 +206,29 @@ def _views(plan: MaintenancePlan, algebra: Algebra, words: _Words, sizes: Sizes)
     return out
 
 
+def _stage(plan: MaintenancePlan, stage: Stage) -> dict[str, Any]:
+    inputs = [plan.views[trigger.leaf] for trigger in stage.triggers]
+    return {
+        "computes": plan.views[stage.root].name,
+        "from": [view.relation or view.name for view in inputs],
+        "partition": stage.partition,
+        "replicated": [view.relation or view.name for view in inputs if view.replicated],
+        "why": stage.why,
+    }
+
+
 def _where(plan: MaintenancePlan, number: int) -> str:
     view = plan.views[number]
+    partition = plan.stages[view.stage].partition
     if number == plan.root:
         return "answer: summed over buckets"
     if view.replicated:
         return "replicated: stored once, read by every bucket"
-    if plan.partition is None:
+    if partition is None:
         return "a share of the rows in every bucket"
-    if plan.partition in view.keys:
-        return f"partitioned by {plan.partition}"
-    return f"partitioned by {plan.partition}, which is summed away: a part in every bucket"
+    if partition in view.keys:
+        return f"partitioned by {partition}"
+    return f"partitioned by {partition}, which is summed away: a part in every bucket"
 
 
 def _readers(plan: MaintenancePlan, number: int) -> list[str]:
@@ -224,11 +241,14 @@ def _readers(plan: MaintenancePlan, number: int) -> list[str]:
 
 
 def _exchanges(plan: MaintenancePlan) -> str:
-    by = f"by {plan.partition}" if plan.partition is not None else "by bucket"
+    variables = " and ".join(dict.fromkeys(str(stage.partition) for stage in plan.stages if stage.partition))
+    by = f"by {variables}" if variables else "by bucket"
     to_all = f" (those of {', '.join(plan.replicated_relations)} to every bucket)" if plan.replicated_relations else ""
+    more = plan.levels - 1
+    between = f"; {more} more, of changes of views between stages" if more else ""
     return (
         f"none for batches that the driver has and native expressions; else one, of leaf changes {by}{to_all}, summed "
-        "before it; then each bucket's share of the answer's change is added up, one row a group and bucket"
+        f"before it{between}; then each bucket's share of the answer's change is added up, one row a group and bucket"
     )
 
 

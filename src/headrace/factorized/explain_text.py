@@ -44,9 +44,17 @@ def to_text(e: JoinExplanation) -> str:
         "state", f"{e.state_bytes:,} bytes in {e.buckets} buckets; {kept} of {len(e.views)} views are kept"
     )
     lines += _table(e)
-    lines += _labelled("partition", f"{f'by {e.partition}' if e.partition else 'none'}: {e.partition_why}")
+    if len(e.stages) == 1:
+        lines += _labelled("partition", f"{f'by {e.partition}' if e.partition else 'none'}: {e.partition_why}")
+    for i, stage in enumerate(e.stages if len(e.stages) > 1 else []):
+        made = (
+            f"{stage['computes']} from {', '.join(stage['from'])}, partitioned by {stage['partition']}: {stage['why']}"
+        )
+        lines += _labelled("stages" if i == 0 else "", f"{i + 1}. {made}")
     if e.replicated:
         lines += _labelled("replicated", f"{', '.join(e.replicated)}: stored once, and read by every bucket")
+    if e.proposal:
+        lines += _labelled("proposal", e.proposal)
     if e.static:
         lines += _labelled("static", f"{', '.join(e.static)}: filled once, and what only filling needs is not kept")
     lines += _labelled("exchange", e.exchanges)

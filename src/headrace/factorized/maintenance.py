@@ -24,6 +24,7 @@ class View:
     payload: tuple[int, ...] = ()  # the views whose payloads are multiplied, in the order their parts stand in
     kept: bool = False
     why: str = ""
+    stage: int = 0  # in which stage it is read, and stored if it is kept
     replicated: bool = False  # the same in every bucket, stored once
     orders: tuple[tuple[str, ...], ...] = ()  # the orders of keys in which it is arranged; the first is its own
 
@@ -62,6 +63,22 @@ class Trigger:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """The part of a plan that runs in the buckets of one variable, and gives changes of one view."""
+
+    level: int  # stages of one level run at the same time, after those of the level before
+    partition: str | None  # the variable whose value decides the bucket
+    why: str
+    triggers: tuple[Trigger, ...]  # of relations, and of views that stages before this one compute
+    root: int
+
+
+def passed_on(view: int) -> str:
+    """Name the changes of a view that one stage computes and another reads."""
+    return f"={view}"
+
+
+@dataclass(frozen=True)
 class MaintenancePlan:
     """Views and triggers, and how both are spread over buckets."""
 
@@ -69,9 +86,18 @@ class MaintenancePlan:
     views: tuple[View, ...]
     triggers: tuple[Trigger, ...]
     root: int
-    partition: str | None = None  # the variable whose value decides the bucket
-    partition_why: str = ""
+    stages: tuple[Stage, ...] = ()  # the last one gives the answer
     static: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def partition(self) -> str | None:
+        """The variable that decides the bucket in the last stage."""
+        return self.stages[-1].partition if self.stages else None
+
+    @property
+    def levels(self) -> int:
+        """How many stages follow one another."""
+        return 1 + max((stage.level for stage in self.stages), default=0)
 
     @cached_property
     def by_relation(self) -> dict[str, Trigger]:

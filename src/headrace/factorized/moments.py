@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Lifting
@@ -20,7 +21,7 @@ from headrace.operators.kernel import Evaluated
 from headrace.relation.kernels import Positions
 from headrace.relation.keys import validity
 from headrace.rings import Payload
-from headrace.rings.covariance import Covariance, lift_sum, permuted, product_sum
+from headrace.rings.covariance import Covariance, Liftable, lift_sum, permuted, product_sum
 
 _LARGEST = 1e140  # squares, and sums of very many of them, must stay finite
 
@@ -61,11 +62,12 @@ class MomentsAlgebra:
 
     def refused(self, leaf: int, rows: Evaluated) -> dict[int, str]:
         found: dict[int, str] = {}
-        for name in self.plan.views[leaf].lifted:
-            values = self._column(leaf, name, rows)
-            wrong = ~(np.abs(values) <= _LARGEST)
-            for i in np.flatnonzero(wrong):
-                found.setdefault(int(i), f"NaN or infinity (or more than 1e140) in feature {name!r}")
+        # Also those that are lifted further up: nothing checks them there. Only floats can be out of range.
+        for name, column in zip(self._columns(leaf), rows.keys, strict=True):
+            if name in self.features(self.plan.root) and pa.types.is_floating(column.type):
+                wrong = ~(np.abs(as_numbers(column)) <= _LARGEST)
+                for i in np.flatnonzero(wrong):
+                    found.setdefault(int(i), f"NaN or infinity (or more than 1e140) in feature {name!r}")
         return found
 
     def complete(self, leaf: int, rows: Evaluated) -> NDArray[np.bool_] | None:
@@ -99,17 +101,18 @@ class MomentsAlgebra:
         group_of: Positions,
         groups: int,
     ) -> Payload:
-        factors = [payload[0] for payload in payloads]
+        factors: list[NDArray[np.float64] | Liftable] = [payload[0] for payload in payloads]
         names = [self.features(view) for view in statement.factors]
         target = self.plan.views[statement.target]
         if lifted:
-            rows = index.shape[1]
             shift = np.array([[self.shifts.get(name, 0.0)] for name in target.lifted])
             values = np.ascontiguousarray(np.stack(lifted) - shift)
-            one = np.ones(rows, np.int64)
-            factors.append(lift_sum(values, one, np.arange(rows), rows))
+            if not any(names):  # counts alone: how often each row is there
+                times = np.prod([payload[0][at, 0] for payload, at in zip(payloads, index, strict=True)], axis=0)
+                return (lift_sum(values, times.astype(np.int64), group_of, groups),)
+            factors.append(Liftable(values))
             names.append(target.lifted)
-            index = np.concatenate([index, np.arange(rows)[None, :]])
+            index = np.concatenate([index, np.arange(index.shape[1])[None, :]])
         product = product_sum(factors, [len(name) for name in names], index, group_of, groups)
         have = tuple(name for part in names for name in part)
         wanted = self.features(statement.target)

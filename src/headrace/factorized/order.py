@@ -243,6 +243,15 @@ def rebuilt(order: VariableOrder, change: Callable[[Node], Node]) -> VariableOrd
     return VariableOrder(tuple(new[id(root)] for root in order.roots))
 
 
+def without(order: VariableOrder, variables: Collection[str]) -> VariableOrder:
+    """The order without some variables, what was below one of them now below its parent; no relations are placed."""
+    new: dict[int, tuple[Node, ...]] = {}
+    for node in reversed(list(order.nodes())):
+        below = tuple(n for child in node.children for n in new[id(child)])
+        new[id(node)] = below if node.variable in variables else (replace(node, children=below, relations=()),)
+    return VariableOrder(tuple(node for root in order.roots for node in new[id(root)]))
+
+
 def _lowest(order: VariableOrder, relation: Relation) -> str | None:
     written = [variable for variable in relation.variables if variable in order.variables]
     return max(written, key=lambda variable: len(order.path(variable)), default=None)

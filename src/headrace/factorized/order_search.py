@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from headrace.errors import VariableOrderError
-from headrace.factorized.order import Node, VariableOrder, chained, completed, placed, rebuilt
+from headrace.factorized.order import Node, VariableOrder, chained, completed, placed
 from headrace.plan.classes import is_hierarchical, is_q_hierarchical
 from headrace.plan.hypergraph import Hypergraph
 
@@ -171,27 +171,6 @@ def worth_pushing(groups: int, marginalised: int, free: int, rows: int) -> bool:
     (True, False)
     """
     return groups * (1 + marginalised + marginalised * (marginalised + 1) // 2 + free) < rows * (marginalised + free)
-
-
-def propose_stop(
-    order: VariableOrder, query: Hypergraph, rows: Mapping[str, int], distinct: Mapping[str, int]
-) -> VariableOrder:
-    """The completed order, with `stop_pushdown` on the local variables of relations that are not `worth_pushing`.
-
-    Only for payloads that grow with the square of the variables in them; a sum or a count is always worth pushing.
-    """
-    sizes = Sizes(query, rows, distinct)
-    stopped: set[str] = set()
-    for relation in query.relations:
-        local = [v for v in relation.variables if v in query.local_variables]
-        kept = [v for v in relation.variables if v not in local]
-        groups = math.ceil(sizes.keys(kept, [relation.name]))
-        if local and not worth_pushing(groups, len(local), len(kept), sizes.rows_of(relation.name)):
-            stopped.update(local)
-    return rebuilt(
-        completed(order, query),
-        lambda node: replace(node, stop_pushdown=node.stop_pushdown or node.variable in stopped),
-    )
 
 
 def _lacking(order: VariableOrder, query: Hypergraph) -> list[tuple[str, str]]:

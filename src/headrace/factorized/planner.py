@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from headrace.errors import SchemaError
 from headrace.factorized.answers import GroupsAnswer, MomentsAnswer
 from headrace.factorized.baselines import first_order, recursive
-from headrace.factorized.distribution import choose_partition, distributed
+from headrace.factorized.distribution import distributed
 from headrace.factorized.factorize import factorized
 from headrace.factorized.maintenance import MaintenancePlan
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.factorized.order import VariableOrder, completed, validate
-from headrace.factorized.order_search import choose
+from headrace.factorized.order import VariableOrder, completed, validate, without
+from headrace.factorized.order_search import Sizes, choose, worth_pushing
 from headrace.factorized.order_text import parse
 from headrace.factorized.sums import SumsAlgebra
 from headrace.factorized.tree import view_tree
@@ -38,6 +38,7 @@ class Options:
     strategy: str = "factorized"
     order: str | Mapping[str, object] | None = None  # a variable order, in one of its written forms
     partition: str | None = None
+    stages: Mapping[str, str | None] | None = None  # a choice made before: view computed -> variable of its stage
     rows: Mapping[str, int] = field(default_factory=dict)  # by source
     distinct: Mapping[str, int] = field(default_factory=dict)  # by variable
     static: frozenset[str] = frozenset()  # sources that never change
@@ -53,13 +54,13 @@ class Planned:
     order_why: str
 
 
-def plan_join(query: Hypergraph, features: Collection[str], options: Options) -> Planned:
+def plan_join(query: Hypergraph, features: Collection[str], options: Options, buckets: int) -> Planned:
     """Choose the views, triggers and distribution for a join."""
     updatable = [r.name for r in query.relations if r.name not in options.static]
     order: VariableOrder | None = None
     why = ""
     if options.strategy == "factorized":
-        order, why = _order(query, options)
+        order, why = _order(query, features, options)
         plan = factorized(view_tree(order, query), features, updatable)
     else:
         if options.order is not None:
@@ -68,27 +69,56 @@ def plan_join(query: Hypergraph, features: Collection[str], options: Options) ->
             )
         build = first_order if options.strategy == "first-order" else recursive
         plan = build(_without_names(query, features), features, updatable)
-    if options.partition is not None and options.partition not in query.variables:
+    partitionable = [v for v in query.variables if v not in query.local_variables]
+    if options.partition is not None and options.partition not in partitionable:
         raise SchemaError(
-            f"partition={options.partition!r} is no variable of the join",
-            way_out=f"use one of {', '.join(query.join_variables)}",
+            f"partition={options.partition!r} is no variable that is joined on or grouped by",
+            way_out=f"use one of {', '.join(partitionable)}",
         )
-    chosen = choose_partition(query, options.rows, options.partition)
-    return Planned(distributed(plan, chosen), query, order, why)
+    sizes = Sizes(query, options.rows, options.distinct)
+    spread = distributed(plan, sizes, buckets, options.partition, options.stages)
+    return Planned(spread, query, order, why)
 
 
-def _order(query: Hypergraph, options: Options) -> tuple[VariableOrder, str]:
+def stop_proposal(plan: MaintenancePlan, groups: Mapping[int, int], rows: Mapping[str, int]) -> str:
+    """Propose `stop_pushdown` where summing before the first join makes the state larger, by the sizes as they are.
+
+    Parameters
+    ----------
+    groups : entries of each leaf view that is kept.
+    rows : rows of each relation.
+    """
+    marked: list[str] = []
+    for i, view in enumerate(plan.views):
+        known = view.relation is not None and groups.get(i, 0) > 0 and rows.get(view.relation, 0) > 0
+        if known and not worth_pushing(groups[i], len(view.lifted), len(view.keys), rows[str(view.relation)]):
+            marked += view.lifted
+    if not marked or plan.strategy != "factorized":
+        return ""
+    return (
+        f"summing {', '.join(marked)} before the first join makes more state than it saves, because their keys hardly "
+        "repeat; `!stop` behind them in the variable order keeps them unsummed: less state, slower steps"
+    )
+
+
+def _order(query: Hypergraph, features: Collection[str], options: Options) -> tuple[VariableOrder, str]:
     if options.order is None:
         chosen = choose(query, options.rows, options.distinct)
         return chosen.order, chosen.why
     given = parse(options.order)
     validate(given, query)
-    return completed(given, query), "it was given"
+    # Wherever they are written, they are summed away at the bottom.
+    return completed(without(given, _unkeyed(query, features)), query), "it was given"
+
+
+def _unkeyed(query: Hypergraph, features: Collection[str]) -> list[str]:
+    """Local variables that no payload lifts: aggregates evaluate those before anything is keyed."""
+    return [variable for variable in query.local_variables if variable not in features]
 
 
 def _without_names(query: Hypergraph, features: Collection[str]) -> Hypergraph:
-    """The query without local variables that no payload lifts: aggregates evaluate those before anything is keyed."""
-    gone = [variable for variable in query.local_variables if variable not in features]
+    """The query without the variables that are there for their names only."""
+    gone = _unkeyed(query, features)
     relations = [Relation(r.name, tuple(v for v in r.variables if v not in gone)) for r in query.relations]
     return Hypergraph(tuple(relations), query.free)
 
@@ -100,7 +130,7 @@ def sums_view(layout: ViewLayout, options: Options, buckets: int) -> tuple[JoinV
     local = _local_names(join)
     relations = [Relation(s.name, (*s.variable_names, *local[s.name])) for s in join.sources]
     query = Hypergraph(tuple(relations), tuple(dict.fromkeys(join.keys)))
-    planned = plan_join(query, (), options)
+    planned = plan_join(query, (), options, buckets)
     variables = _variables(join, layout.seed, query.free)
     algebra = SumsAlgebra(planned.plan, join, layout)
     answer = GroupsAnswer(layout, algebra, variables)
@@ -121,7 +151,7 @@ def moments_view(
     wanted = shared | {*groups, *features}
     relations = [Relation(s.name, tuple(v for v in s.variable_names if v in wanted)) for s in join.sources]
     query = Hypergraph(tuple(relations), tuple(groups))
-    planned = plan_join(query, features, options)
+    planned = plan_join(query, features, options, buckets)
     variables = _variables(join, seed, groups)
     algebra = MomentsAlgebra(planned.plan, {s.name: s.variable_names for s in join.sources}, dict(shifts))
     kinds = [variables.kinds[name] for name in groups]

@@ -7,7 +7,7 @@ chains of views composed into one. Its only input is the order and which variabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -46,8 +46,7 @@ class ViewNode:
 
 def view_tree(order: VariableOrder, query: Hypergraph) -> ViewNode:
     """Build the view tree of an order in which every relation stands under its lowest variable."""
-    # Nothing is above a root, so it sums what is left even if it is marked: the answer has the free variables only.
-    roots = [_tau(replace(root, stop_pushdown=False), order, query) for root in order.roots]
+    roots = [_view(root, order, query, query.free) for root in order.roots]
     # A relation that brings no variable is a factor of everything: it stands at the top.
     roots += [ViewNode((), relation=relation.name) for relation in query.relations if not relation.variables]
     if len(roots) == 1:
@@ -56,15 +55,32 @@ def view_tree(order: VariableOrder, query: Hypergraph) -> ViewNode:
     return ViewNode(query.free, tuple(roots))
 
 
-def _tau(node: Node, order: VariableOrder, query: Hypergraph) -> ViewNode:
-    children = [_tau(child, order, query) for child in node.children]
-    children += [ViewNode(query.relation(name).variables, relation=name) for name in node.relations]
+def _tau(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewNode]:
+    """The views that the view above joins: one, or several where summing stops."""
+    if node.stop_pushdown:
+        # Nothing is summed away here, so a view would only be a join; what it would join is joined one view higher.
+        children = _children(node, order, query)
+        if len(children) > 1:
+            return children
+        return [_composed(node, children[0].keys, children)]
+    return [_view(node, order, query, order.dep(query, node.variable))]
+
+
+def _view(node: Node, order: VariableOrder, query: Hypergraph, needed: Sequence[str]) -> ViewNode:
+    children = _children(node, order, query)
+    available = [variable for child in children for variable in child.keys]
+    keys = tuple(dict.fromkeys([*(v for v in needed if v in available), *(v for v in available if v in query.free)]))
+    return _composed(node, keys, children)
+
+
+def _children(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewNode]:
+    views = [view for child in node.children for view in _tau(child, order, query)]
+    return views + [ViewNode(query.relation(name).variables, relation=name) for name in node.relations]
+
+
+def _composed(node: Node, keys: tuple[str, ...], children: list[ViewNode]) -> ViewNode:
+    """The view of some children; over a single one, both are one view."""
     available = dict.fromkeys(variable for child in children for variable in child.keys)
-    needed = order.dep(query, node.variable)
-    if node.stop_pushdown:  # nothing is summed away here; the next view above does it (seed: `shouldStopPushdown`)
-        keys = tuple(dict.fromkeys([*needed, *available]))
-    else:
-        keys = tuple(dict.fromkeys([*needed, *(v for v in available if v in query.free)]))
     gone = tuple(variable for variable in available if variable not in keys)
     if len(children) == 1:
         (only,) = children

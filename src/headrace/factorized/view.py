@@ -1,7 +1,8 @@
-"""A view over a join as the runtime sees it: a map side a source, a stage for the tree, a stage for the answer.
+"""A view over a join as the runtime sees it: a map side a source, the plan's stages, and a stage for the answer.
 
-The first stage runs the plan's triggers in every bucket and sends each bucket's share of the root's change on; the
-second adds the shares up, by the key of the answer. So the root is a sum over buckets, and no task sees all of it.
+A stage runs its triggers in every bucket and sends each bucket's share of the change of its view on: to the stage that
+reads the view, or to the answer, which adds the shares up by its own key. So the root is a sum over buckets, and no
+task sees all of it.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from numpy.typing import NDArray
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.bucket import Bucket, part_name
 from headrace.factorized.delta import grouped
-from headrace.factorized.maintenance import MaintenancePlan
+from headrace.factorized.maintenance import MaintenancePlan, Stage, passed_on
 from headrace.factorized.variables import Variables
+from headrace.operators.delta import split
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
 from headrace.plan.join import JoinPlan, Source
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
 from headrace.relation.keys import validity
-from headrace.relation.run import Run
+from headrace.relation.run import Run, merge
 from headrace.rings import Group
 
 
@@ -64,9 +66,10 @@ class JoinView:
         )
 
     @cached_property
-    def _kept(self) -> dict[str, Group]:
+    def _kept(self) -> dict[str, int]:
+        """The arrangements of the views that are kept, and which view each is of."""
         return {
-            part_name(i, order): self.algebra.group(i)
+            part_name(i, order): i
             for i, view in enumerate(self.plan.views)
             if view.kept and i != self.plan.root
             for order in range(len(view.orders))
@@ -74,11 +77,13 @@ class JoinView:
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
-        return {**self._kept, **self.answer.arrangements}
+        return {part: self.algebra.group(i) for part, i in self._kept.items()} | dict(self.answer.arrangements)
 
-    @property
+    @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(self._kept), tuple(self.answer.arrangements)
+        level = {part: self.plan.stages[self.plan.views[i].stage].level for part, i in self._kept.items()}
+        tree = [tuple(part for part in self._kept if level[part] == at) for at in range(self.plan.levels)]
+        return *tree, tuple(self.answer.arrangements)
 
     @cached_property
     def _shared(self) -> frozenset[str]:
@@ -104,14 +109,15 @@ class JoinView:
         rows = self._taking_part(source, leaf, rows)
         mine = range(buckets) if own is None else own
         view = self.plan.views[leaf]
+        partition = self.plan.stages[view.stage].partition
         if view.replicated:
-            if self.plan.partition is None:  # one bucket does it all
+            if partition is None:  # one bucket does it all
                 mine = [bucket for bucket in mine if bucket == 0]
             if not mine or not len(rows.diff):
                 return {}
             run = self._leaf_run(leaf, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
             return {bucket: {source: run} for bucket in mine}
-        codes = self._codes(names, rows, buckets)
+        codes = self._codes(partition, names, rows, buckets)
         if own is not None and len(own) < buckets:
             chosen = np.zeros(buckets, bool)
             chosen[list(own)] = True
@@ -121,14 +127,14 @@ class JoinView:
             return {}
         return {b: {source: run} for b, run in self._leaf_run(leaf, names, rows, codes, buckets).items() if run.rows}
 
-    def _codes(self, names: tuple[str, ...], rows: Evaluated, buckets: int) -> NDArray[np.int32]:
+    def _codes(self, partition: str | None, names: tuple[str, ...], rows: Evaluated, buckets: int) -> NDArray[np.int32]:
         codes = np.empty(len(rows.diff), np.int32)
-        if self.plan.partition is None:
+        if partition is None:
             # A single relation without keys to go by; nothing of it is kept by bucket, so any share will do.
             codes[:] = np.arange(len(codes)) * buckets // max(len(codes), 1)
         else:
-            column = rows.keys[names.index(self.plan.partition)]
-            kernels.buckets_of(self.variables.encode(self.plan.partition, column)[0], buckets, codes)
+            column = rows.keys[names.index(partition)]
+            kernels.buckets_of(self.variables.encode(partition, column)[0], buckets, codes)
         return codes
 
     def _taking_part(self, source: str, leaf: int, rows: Evaluated) -> Evaluated:
@@ -165,12 +171,41 @@ class JoinView:
         return out
 
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
-        if stage == 1:
+        if stage == self.plan.levels:
             return self.answer.reduce(state, incoming)
-        work = Bucket(self.plan, self.algebra, self.variables, state)
+        done = Reduced()
+        here: set[str] = set()
+        for part in (part for part in self.plan.stages if part.level == stage):
+            here |= {trigger.relation for trigger in part.triggers}
+            self._run(part, bucket, state, incoming, done)
+        for name in incoming.keys() - here:  # it is for a later stage, in the same bucket
+            view = self._view_of(name)
+            done.outgoing.setdefault(bucket, {})[name] = merge(self.algebra.group(view), list(incoming[name]))
+        return done
+
+    def _view_of(self, name: str) -> int:
+        return next(t.leaf for stage in self.plan.stages for t in stage.triggers if t.relation == name)
+
+    def _run(self, stage: Stage, bucket: int, state: State, incoming: Incoming, done: Reduced) -> None:
+        work = Bucket(self.plan, stage, self.algebra, self.variables, state)
         work.run(incoming)
         runs, live = work.kept()
-        if bucket != 0:  # what is shared by all buckets is stored by one
-            runs = {part: run for part, run in runs.items() if part not in self._shared}
+        for part, run in runs.items():
+            if bucket == 0 or part not in self._shared:  # what is shared by all buckets is stored by one
+                done.runs[part], done.live[part] = run, live[part]
         root = work.root()
-        return Reduced(runs, live, {} if root is None else self.answer.split(root, self.buckets))
+        if root is None:
+            return
+        outgoing = self.answer.split(root, self.buckets) if stage.root == self.plan.root else self._pass_on(stage, root)
+        for target, parts in outgoing.items():
+            done.outgoing.setdefault(target, {}).update(parts)
+
+    def _pass_on(self, stage: Stage, change: Run) -> Lifted:
+        """Send the change of a stage's view to the buckets of the stage that reads it."""
+        view, name = self.plan.views[stage.root], passed_on(stage.root)
+        partition = self.plan.stages[view.stage].partition
+        if view.replicated or partition is None:
+            targets = range(self.buckets) if partition is not None else range(1)
+            return {bucket: {name: change} for bucket in targets}
+        lead = change.words[self.variables.slices(view.orders[0])[partition]][0]
+        return {bucket: {name: piece} for bucket, piece in split(change, self.buckets, lead).items()}

@@ -109,14 +109,14 @@ def _ordered_delta(rows: Evaluated, words: Words, argument: int, kind: SqlType) 
     return consolidate(COUNT, np.concatenate([words, values]), (diff,), {})
 
 
-def split(run: Run, buckets: int) -> dict[int, Run]:
-    """Split a run by bucket; the first word decides, so a group lies in one bucket with all its values."""
+def split(run: Run, buckets: int, lead: NDArray[np.uint64] | None = None) -> dict[int, Run]:
+    """Split a run by bucket; one word decides, the first by default, so keys that share it lie in one bucket."""
     if run.rows == 0:
         return {}
     if buckets == 1:
         return {0: run}
     codes = np.empty(run.rows, np.int32)
-    kernels.buckets_of(run.words[0], buckets, codes)
+    kernels.buckets_of(run.words[0] if lead is None else lead, buckets, codes)
     order, starts = np.empty(run.rows, np.int64), np.empty(buckets + 1, np.int64)
     kernels.split_by(codes, buckets, order, starts)
     return {b: run.take(order[starts[b] : starts[b + 1]]) for b in range(buckets) if starts[b] < starts[b + 1]}

@@ -216,6 +216,17 @@ def _exact_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     return out
 
 
+def cancelled(changes: pa.Table) -> pa.Table:
+    """Add up the changes of equal rows: those that left and came the same did not change."""
+    if not changes.num_rows:
+        return changes
+    names = [name for name in changes.column_names if name != DIFF]
+    order = changes.column_names
+    summed = changes.group_by(names, use_threads=False).aggregate([(DIFF, "sum")]).rename_columns([*names, DIFF])
+    kept = summed.filter(pc.not_equal(summed.column(DIFF), 0)).select(order)
+    return kept.cast(changes.schema)
+
+
 def _compatible(given: pa.DataType, wanted: SqlType) -> bool:
     t = pa.types
     if t.is_null(given):

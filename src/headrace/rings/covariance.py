@@ -190,8 +190,25 @@ def lift_sum(
     return out
 
 
+@dataclass(frozen=True)
+class Liftable:
+    """Elements that are lifted from their features only when they are needed: a factor that is never stored."""
+
+    values: Doubles  # of shape (features, n)
+
+    def rows(self, positions: Positions) -> Doubles:
+        """Lift the elements at some positions."""
+        picked = np.ascontiguousarray(self.values[:, positions])
+        n = len(positions)
+        return lift_sum(picked, np.ones(n, np.int64), np.arange(n), n)
+
+
 def product_sum(
-    factors: Sequence[Doubles], degrees: Sequence[int], index: Positions, group_of: Positions, groups: int
+    factors: Sequence[Doubles | Liftable],
+    degrees: Sequence[int],
+    index: Positions,
+    group_of: Positions,
+    groups: int,
 ) -> Doubles:
     """Sum the products of each group: row i is the product over c of `factors[c][index[c, i]]`.
 
@@ -201,7 +218,8 @@ def product_sum(
     Parameters
     ----------
     factors
-        Elements of shape (rows, width(degrees[c])); memory maps are fine, only the rows needed are read.
+        Elements of shape (rows, width(degrees[c])), or such that are lifted as they are needed; memory maps are fine,
+        only the rows needed are read.
     degrees
         The number of features of each factor; 0 is a factor that only has a count.
     index
@@ -214,9 +232,13 @@ def product_sum(
     n = index.shape[1]
     _check_groups(group_of, n, groups)
     for factor, degree, own in zip(factors, degrees, index, strict=True):
-        if factor.shape[1] != width(degree):
-            raise ValueError(f"a factor of degree {degree} has rows of {factor.shape[1]} numbers")
-        if n and not 0 <= own.min() <= own.max() < len(factor):
+        if isinstance(factor, Liftable):
+            wide, rows = width(len(factor.values)), factor.values.shape[1]
+        else:
+            rows, wide = factor.shape
+        if wide != width(degree):
+            raise ValueError(f"a factor of degree {degree} has rows of {wide} numbers")
+        if n and not 0 <= own.min() <= own.max() < rows:
             raise ValueError("product_sum was given rows that do not exist")
     out = np.zeros((groups, width(sum(degrees))))
     order = kernels.by_group(_read_only(group_of), groups)
@@ -229,7 +251,10 @@ def product_sum(
     for start in range(0, len(order), block):
         taken = order[start : start + block]
         for factor, own, into in zip(factors, index, gathered, strict=True):
-            np.take(factor, own[taken], axis=0, out=into[: len(taken)], mode="clip")
+            if isinstance(factor, Liftable):
+                into[: len(taken)] = factor.rows(own[taken])
+            else:
+                np.take(factor, own[taken], axis=0, out=into[: len(taken)], mode="clip")
         kernels.product_sum(flat, base, np.asarray(degrees, np.int64), group_of[taken], out)
     return out
 

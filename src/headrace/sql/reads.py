@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.sql.catalyst import Schema, planned, schema_of
 from headrace.sql.jvm import Jvm, identity, items, kind
 from headrace.sql.lexer import Kind, tokens
@@ -43,13 +44,31 @@ def read_query(session: SqlSession, view: str, sql: str) -> Reads:
     analysed, optimized = planned(session, view, sql, refusals, lambda plan: _check(plan, refusals))
     tables = dict.fromkeys(table for plan in _plans(analysed) for table, _ in _leaves(plan))
     if not tables:
-        refusals.refuse("a query without a table", "nothing it reads can change", "read a table made with engine.table()")
+        refusals.refuse("a query without a table", "nothing it reads can change", "read one made with engine.table()")
     needed = _needed(optimized)
     columns: dict[str, dict[str, None]] = {table: {} for table in tables}
     for plan in _plans(optimized):
         for table, attributes in _leaves(plan):
             columns[table].update((a.name(), None) for a in attributes if identity(a) in needed)
     return Reads({table: tuple(names) for table, names in columns.items()}, schema_of(analysed, session, refusals))
+
+
+def check_readable(session: SqlSession, view: str, generated: str) -> None:
+    """Check that Spark reads a query that was put together from Catalyst's own rendering of expressions.
+
+    Raises
+    ------
+    UnsupportedSQLError : some expression has no SQL, as Spark has replaced a function by an internal one.
+    """
+    refusals = Refusals(view, generated)
+    try:
+        planned(session, view, generated, refusals, lambda _: None)
+    except HeadraceError as error:
+        reason = error.what.splitlines()[0]
+        raise UnsupportedSQLError(
+            f"view {view!r}: the part {generated} cannot be written as SQL: {reason}",
+            way_out="use strategy='recompute', which runs the query as you wrote it, or write the expression otherwise",
+        ) from None
 
 
 def without_semicolon(sql: str) -> str:

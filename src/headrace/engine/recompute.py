@@ -1,0 +1,294 @@
+"""Views that Spark computes anew in every step that changes one of their tables.
+
+They are what maintained views are measured against, and a way to keep what no maintained view can say yet. A recomputed
+view has no map side, so the runtime has nothing to do for it; its answer is put in place by the same commit that
+changes its tables, and so it is never behind them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from headrace.engine import frames
+from headrace.engine.stepper import explained
+from headrace.engine.store import Store
+from headrace.factorized.answers import MOMENTS, MomentsAnswer
+from headrace.factorized.fsql import over_rows, rewrite
+from headrace.factorized.moments import MomentsAlgebra
+from headrace.factorized.view import JoinView
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange
+from headrace.relation import runfile
+from headrace.relation.arrangement import AnyRun, scan
+from headrace.relation.change import cancelled
+from headrace.relation.columns import whole
+from headrace.relation.layout import TableLayout
+from headrace.relation.run import Run, consolidate
+from headrace.relation.schema import DIFF, Column
+from headrace.relation.table import COUNT
+from headrace.rings import Group
+from headrace.rings.covariance import Covariance
+from headrace.runtime.log import Arrangements, BucketState, RunRef
+from headrace.runtime.openruns import OPEN
+from headrace.runtime.program import BucketResult, arrow_schema, table_arrangement, view_arrangement
+from headrace.sql.catalyst import Schema
+
+RECOMPUTE, F_SQL = "recompute", "f-sql"
+RECOMPUTED = (RECOMPUTE, F_SQL)
+ANSWER = "answer"
+
+
+class Recomputed(ABC):
+    """A view without map sides and stages: nothing of a change ever reaches it, only its tables."""
+
+    sides: tuple[MapSide, ...] = ()
+    stages: tuple[tuple[str, ...], ...] = ()
+    part: str  # its one arrangement, all of which is in bucket 0
+
+    @property
+    @abstractmethod
+    def arrangements(self) -> Mapping[str, Group]: ...
+
+    @property
+    @abstractmethod
+    def reads(self) -> Mapping[str, Collection[str]]:
+        """The tables that it reads, each with the columns that the answer depends on."""
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """The query that Spark runs."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(self.reads)
+
+    @abstractmethod
+    def run_of(self, answer: pa.Table) -> Run:
+        """Make a run of what the statement gave."""
+
+    @abstractmethod
+    def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
+        """Say what changed, and give the difference where the view's handle can show it."""
+
+    def home(self, part: str, bucket: int) -> int:
+        return 0
+
+    def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
+        return {}
+
+    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+        return {}
+
+    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+        return Reduced()
+
+
+@dataclass(frozen=True)
+class RecomputedQuery(Recomputed):
+    """A SQL view: the rows of its answer, in its order, numbered."""
+
+    sql: str
+    columns_read: Mapping[str, tuple[str, ...]]
+    schema: Schema
+
+    part = ANSWER
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {ANSWER: COUNT}
+
+    @property
+    def reads(self) -> Mapping[str, Collection[str]]:
+        return self.columns_read
+
+    @property
+    def statement(self) -> str:
+        return self.sql
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the answer as they are stored: by position, as names may be anything."""
+        return tuple(Column(f"o{i}", kind) for i, (_, kind, _) in enumerate(self.schema))
+
+    def run_of(self, answer: pa.Table) -> Run:
+        stored = answer.rename_columns([column.name for column in self.columns]).cast(arrow_schema(self.columns))
+        return _numbered(stored, np.ones(stored.num_rows, np.int64))
+
+    def rows_of(self, run: AnyRun | None, *, diff: bool = False) -> pa.Table:
+        """Read rows back from a run, with columns by position; with `__diff` if it is a run of changes."""
+        schema = arrow_schema(self.columns)
+        table = schema.empty_table() if run is None else pa.table(list(run.values.values()), schema=schema)
+        if diff:
+            counts = pa.array([], pa.int64()) if run is None else pa.array(run.payload[0])
+            table = table.append_column(DIFF, counts)
+        return table
+
+    def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
+        was, now = self.rows_of(before), self.rows_of(after)
+        sides = [
+            rows.append_column(DIFF, pa.array(np.full(rows.num_rows, sign))) for rows, sign in ((was, -1), (now, 1))
+        ]
+        changes = cancelled(pa.concat_tables(sides))
+        diff = np.asarray(whole(changes.column(DIFF)).to_numpy(zero_copy_only=False), np.int64)
+        said = ViewChange(int(diff[diff > 0].sum()), int(-diff[diff < 0].sum()))
+        return said, _numbered(changes.drop_columns([DIFF]), diff) if len(diff) else None
+
+
+@dataclass(frozen=True)
+class RecomputedMoments(Recomputed):
+    """Moments, kept as those of a maintained view are, with the features in the order that was asked for.
+
+    Parameters
+    ----------
+    view : the maintained view that this is not: its answer, its tree (for F/SQL) and its shifts.
+    names, group_names : the columns of the body that are features and groups; `features` and `groups` are their
+        variables.
+    """
+
+    view: JoinView
+    strategy: str
+    body: str
+    names: tuple[str, ...]
+    group_names: tuple[str, ...]
+    features: tuple[str, ...]
+    groups: tuple[str, ...]
+
+    part = MOMENTS
+
+    @property
+    def answer(self) -> MomentsAnswer:
+        assert isinstance(self.view.answer, MomentsAnswer)
+        return self.view.answer
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        return self.answer.arrangements
+
+    @property
+    def shifts(self) -> Mapping[str, float]:
+        assert isinstance(self.view.algebra, MomentsAlgebra)
+        return self.view.algebra.shifts
+
+    @cached_property
+    def reads(self) -> Mapping[str, Collection[str]]:
+        wanted = {name for relation in self.view.plan.views for name in relation.keys} | {*self.features}
+        found: dict[str, set[str]] = {source.table: set() for source in self.view.join.sources}
+        for source in self.view.join.sources:
+            expressions = [expression for name, expression in source.variables if name in wanted]
+            expressions += [] if source.condition is None else [source.condition]
+            found[source.table].update(column for expression in expressions for column in expression.columns)
+        return found
+
+    @property
+    def statement(self) -> str:
+        if self.strategy == F_SQL:
+            return rewrite(self.view.plan, self.view.join, self.features, self.groups, self.shifts)
+        return over_rows(self.body, self.names, self.group_names, [self.shifts.get(f, 0.0) for f in self.features])
+
+    def run_of(self, answer: pa.Table) -> Run:
+        there = np.nan_to_num(_doubles(answer.column("c"))) != 0
+        answer = answer.filter(pa.array(there))
+        layout = self.answer.keys
+        keys = [whole(answer.column(f"g{i}").cast(kind.arrow)) for i, kind in enumerate(layout.types)]
+        words = layout.encode(keys) if keys else layout.encode_empty(answer.num_rows)
+        numbers = [_doubles(column) for column in answer.columns[len(keys) :]]
+        payload = np.ascontiguousarray(np.column_stack(numbers)) if answer.num_rows else np.zeros((0, len(numbers)))
+        return consolidate(Covariance(self.answer.degree), words, (payload,), {f"k{i}": keys[i] for i in layout.stored})
+
+    def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
+        was = _by_key(before)
+        now = _by_key(after)
+        both = [key for key in now if key in was]
+        updated = sum(now[key] != was[key] for key in both)
+        inserted, deleted = len(now) - len(both), len(was) - len(both)
+        if not self.groups:
+            return ViewChange(updated=min(1, inserted + deleted + updated)), None
+        return ViewChange(inserted, deleted, updated), None
+
+
+class Recomputer:
+    """Has Spark recompute views, in a session whose only tables are the engine's as they are after a step."""
+
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], store: Store) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._store = store
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        session = self._spark.newSession()
+        partitions = "spark.sql.shuffle.partitions"
+        for name, value in {partitions: str(self._spark.conf.get(partitions)), **self._settings}.items():
+            session.conf.set(name, value)
+        return session
+
+    def run(
+        self, views: Mapping[str, Recomputed], tables: Mapping[str, TableLayout], changed: Arrangements
+    ) -> BucketResult:
+        """Recompute views over tables of which some buckets have changed, in a step that is not committed yet."""
+        result = BucketResult()
+        root, snapshot = str(self._store.location.root), self._store.snapshot
+        for name, view in views.items():
+            state = {
+                table_arrangement(t): snapshot.arrangements.get(table_arrangement(t), {})
+                | changed.get(table_arrangement(t), {})
+                for t in view.tables
+            }
+            after = view.run_of(self._answer(view, tables, state))
+            arrangement = view_arrangement(name, view.part)
+            old = snapshot.arrangements.get(arrangement, {}).get(0, BucketState())
+            summary, difference = view.change(scan(view.arrangements[view.part], OPEN.of(root, old)), after)
+            runs = (self._write(after),) if after.rows else ()
+            result.buckets[arrangement] = {0: BucketState(runs, after.rows)}
+            result.summaries[name] = summary
+            if difference is not None:
+                result.changes[name] = [self._write(difference).name]
+        return result
+
+    def _answer(self, view: Recomputed, tables: Mapping[str, TableLayout], state: Arrangements) -> pa.Table:
+        root, buckets = str(self._store.location.root), self._store.settings.buckets
+
+        def run() -> pa.Table:
+            for table, columns in view.reads.items():
+                frame = frames.rows_frame(self._session, root, tables[table], state, buckets, columns)
+                frame.createOrReplaceTempView(table)
+            return self._session.sql(view.statement).toArrow()
+
+        try:
+            return explained(run)
+        finally:
+            for table in view.tables:
+                self._session.catalog.dropTempView(table)
+
+    def _write(self, run: Run) -> RunRef:
+        location = self._store.location
+        name = location.new_name(self._store.snapshot.version + 1, ".run")
+        data, path = runfile.encode(run), location.runs / name
+        runfile.write_encoded(data, path, fsync=self._store.fsync)
+        OPEN.keep(path, data)
+        return RunRef(name, run.rows, len(data))
+
+
+def _numbered(rows: pa.Table, counts: NDArray[np.int64]) -> Run:
+    values = {name: whole(rows.column(name)) for name in rows.column_names}
+    return Run(np.arange(rows.num_rows, dtype=np.uint64)[None, :], (counts,), values)
+
+
+def _by_key(run: AnyRun | None) -> dict[bytes, bytes]:
+    """The payload of each key, both as bytes."""
+    if run is None:
+        return {}
+    pairs = zip(np.ascontiguousarray(run.words.T), run.payload[0], strict=True)
+    return {key.tobytes(): payload.tobytes() for key, payload in pairs}
+
+
+def _doubles(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    return np.asarray(whole(column).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
