@@ -41,6 +41,21 @@ def test_the_live_board(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())  # it leaves nothing behind
 
 
+def test_the_house_prices(tmp_path: Path) -> None:
+    printed = run(str(EXAMPLES / "house_prices.py"), cwd=tmp_path)
+    steps = re.findall(r"^ +(\d+) +40,000 +([\d,]+)  (0\.\d{4}) ", printed, re.MULTILINE)
+    assert len(steps) >= 5
+    joined = [int(rows.replace(",", "")) for _, rows, _ in steps]
+    assert joined == sorted(joined)  # more is inserted than deleted
+    assert all(float(score) > 0.95 for _, _, score in steps)
+    if apart := re.search(r"differ by (\S+) of their size", printed):  # scikit-learn is there
+        assert float(apart[1]) < 1e-6
+    assert printed.count("fitted in") == 3
+    assert "model price: factorized maintenance of a join" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["house_prices.svg"]
+    assert (tmp_path / "house_prices.svg").read_text().startswith("<svg")
+
+
 def test_the_pipeline(tmp_path: Path) -> None:
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLES / "pipeline", folder, ignore=shutil.ignore_patterns("incoming", "*.state"))

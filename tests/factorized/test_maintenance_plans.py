@@ -19,7 +19,7 @@ from tests.factorized.shapes import EXAMPLE, TRIANGLE, Schemas, hypergraph, rand
 
 from headrace.factorized.order import VariableOrder
 from headrace.factorized.order_text import to_json
-from headrace.factorized.planner import STRATEGIES, Options, moments_view
+from headrace.factorized.planner import STRATEGIES, Options, moments_view, plan_join
 from headrace.factorized.view import JoinView
 from headrace.plan.hypergraph import Hypergraph
 from headrace.relation.arrangement import alive
@@ -275,6 +275,28 @@ def test_static_relations_are_loaded_first_and_save_state(seed: int) -> None:
             assert kept <= sum(v.kept for v in free_to_change.plan.views)
         if case.static == set(names):
             assert kept == 1  # the answer
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_plan_is_found_again_from_the_order_that_is_written_down(seed: int) -> None:
+    """State is stored by the numbers of a plan's views, so an engine that is opened again must number them alike."""
+    rng = random.Random(seed)
+    schemas = random_schemas(rng)
+    variables = hypergraph(schemas).variables
+    query = hypergraph(schemas, tuple(rng.sample(variables, rng.randint(0, min(3, len(variables))))))
+    some = [v for v in variables if v not in query.free and rng.random() < 0.5]
+    given = [None, *(to_json(random_order(rng, query, stop)) for stop in (0.0, 0.4))]
+    for order in given:
+        for features in ((), some):
+            first = plan_join(query, features, Options(order=order), 3)
+            assert first.order is not None
+            again = plan_join(query, features, Options(order=to_json(first.order)), 3)
+            assert again.order == first.order
+            assert again.plan.views == first.plan.views
+            # Without features nothing but joins and groups is keyed by: what is aggregated is so at the leaf.
+            if not features:
+                keyed = {v for view in first.plan.views for v in view.keys}
+                assert not keyed & set(query.local_variables)
 
 
 def test_values_far_from_zero_keep_their_digits_with_shifts() -> None:

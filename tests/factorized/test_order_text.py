@@ -154,3 +154,12 @@ def test_what_a_line_cannot_hold_is_refused():
     for name in ("", "two\nlines"):
         with pytest.raises(VariableOrderError, match="does not fit a line"):
             to_text(VariableOrder((Node(name),)))
+
+
+def test_a_mark_behind_a_relation_keeps_its_local_variables_unsummed():
+    query = Hypergraph((Relation("R", ("A", "X", "Y")), Relation("S", ("A", "Z"))))
+    order = from_text("A: R !stop, S")
+    assert to_text(order) == "A: R !stop, S"
+    assert from_json(to_json(order)) == order
+    marked = {node.variable for node in completed(order, query).nodes() if node.stop_pushdown}
+    assert marked == {"X", "Y"}

@@ -169,7 +169,7 @@ def duplicated_tpch(duplicates: int = 2) -> Dataset:
         order="""\
 suppkey
   partkey: partsupp, part
-    orderkey: lineitem
+    orderkey: lineitem !stop
       custkey: orders, customer
   nationkey: supplier
     regionkey: nation, region""",

@@ -22,9 +22,10 @@ class Node:
     variable: str
     children: tuple[Node, ...] = ()
     relations: tuple[str, ...] = ()  # those whose lowest variable this is
-    # Do not aggregate here: the view at this variable keeps it as a key, with all that its children kept. The next
-    # node up without the mark sums them away together.
+    # Do not aggregate here: what would be joined here is joined one node up, and the first node without the mark sums
+    # the variables away together.
     stop_pushdown: bool = False
+    unsummed: tuple[str, ...] = ()  # relations whose local variables, where they are not written, are marked so
 
     def subtree(self) -> Iterator[Node]:
         """This node and those below it, parents first."""
@@ -147,13 +148,19 @@ def chained(order: VariableOrder, query: Hypergraph) -> VariableOrder:
     """The same order with all missing variables of a single relation, free ones too, below their relation's lowest."""
     below: dict[str, list[Node]] = {}
     roots = list(order.roots)
+    unsummed = {name for node in order.nodes() for name in node.unsummed}
     for relation in query.relations:
         missing = [v for v in relation.variables if len(query.rels(v)) == 1 and v not in order.variables]
         missing.sort(key=lambda v: v not in query.free)  # free ones first: what is summed away, is so at once
         if missing:
             lowest = _lowest(order, relation)
-            (below.setdefault(lowest, []) if lowest else roots).append(chain(missing))
-    longer = rebuilt(order, lambda node: replace(node, children=(*node.children, *below.get(node.variable, ()))))
+            added = chain(missing)
+            if relation.name in unsummed:
+                (added,) = rebuilt(VariableOrder((added,)), lambda node: replace(node, stop_pushdown=True)).roots
+            (below.setdefault(lowest, []) if lowest else roots).append(added)
+    longer = rebuilt(
+        order, lambda node: replace(node, children=(*node.children, *below.get(node.variable, ())), unsummed=())
+    )
     return placed(VariableOrder(longer.roots + tuple(roots[len(order.roots) :])), query)
 
 

@@ -1,7 +1,8 @@
 """Variable orders as text, so that people can read, write, compare and keep them.
 
 Headrace's own form is an indented tree, a variable a line: `ksn !stop: Inventory, Item` is the variable ksn, whose
-view does not aggregate (`stop_pushdown`), with two relations placed under it. Names with other characters than
+view does not aggregate (`stop_pushdown`), with two relations placed under it; a mark behind a relation is one for all
+its variables that are not written. Names with other characters than
 letters, digits, `_`, `.`, `$`, `@` and `-` stand in backticks; lines that start with `#` are comments. Plain JSON
 values, for programs, and the files of F-IVM, for exchange with it, are read and written too.
 """
@@ -19,7 +20,8 @@ from headrace.plan.hypergraph import Hypergraph
 
 _NAME = r"(?:[\w.$@-]+|`(?:[^`]|``)+`)"
 _LINE = re.compile(rf"(?P<indent> *)(?P<variable>{_NAME})(?P<stop>\s+!stop)?\s*(?::(?P<relations>.*))?")
-_RELATIONS = re.compile(rf"\s*{_NAME}\s*(?:,\s*{_NAME}\s*)*")
+_RELATION = rf"({_NAME})(\s+!stop)?"
+_RELATIONS = re.compile(rf"\s*{_NAME}(?:\s+!stop)?\s*(?:,\s*{_NAME}(?:\s+!stop)?\s*)*")
 _FIVM_HEADER = re.compile(r"\s*(\d+)\s+(\d+)\s*")
 _FIVM_VARIABLE = re.compile(r"(\d+)\s+(\S+)\s+(\S+)\s+(-?\d+)\s+\{[\d,\s-]*\}(?:\s+\d+)?")
 _FIVM_RELATION = re.compile(r"(\S+)\s+(\d+)\s+(\S.*)")
@@ -60,7 +62,8 @@ def to_text(order: VariableOrder) -> str:
     while level:
         node, depth = level.pop()
         stop = " !stop" if node.stop_pushdown else ""
-        relations = ": " + ", ".join(map(_quoted, node.relations)) if node.relations else ""
+        names = [_quoted(name) + (" !stop" if name in node.unsummed else "") for name in node.relations]
+        relations = ": " + ", ".join(names) if names else ""
         lines.append("  " * depth + _quoted(node.variable) + stop + relations)
         level += [(child, depth + 1) for child in reversed(node.children)]
     return "\n".join(lines)
@@ -95,9 +98,10 @@ def from_text(text: str) -> VariableOrder:
             open_nodes.pop()
         if open_nodes and open_nodes[-1][0] == indent:
             open_nodes.pop()
-        names = tuple(_unquoted(name) for name in re.findall(_NAME, relations or ""))
+        written = [(_unquoted(name), bool(mark)) for name, mark in re.findall(_RELATION, relations or "")]
+        names, unsummed = tuple(n for n, _ in written), tuple(n for n, mark in written if mark)
         parent = open_nodes[-1][1] if open_nodes else -1
-        forest.add(number, number, parent, _unquoted(found["variable"]), names, bool(found["stop"]))
+        forest.add(number, number, parent, _unquoted(found["variable"]), names, bool(found["stop"]), unsummed)
         open_nodes.append((indent, number))
     return forest.order()
 
@@ -190,16 +194,23 @@ class _Forest:
     """Nodes given one at a time, each with the id of its parent (-1 at a root), in the order of siblings."""
 
     def __init__(self) -> None:
-        self._nodes: dict[int, tuple[str, tuple[str, ...], bool]] = {}
+        self._nodes: dict[int, tuple[str, tuple[str, ...], bool, tuple[str, ...]]] = {}
         self._children: dict[int, list[int]] = {}
         self._line: dict[int, int] = {}
 
     def add(
-        self, me: int, line: int, parent: int, variable: str, relations: tuple[str, ...], stop: bool = False
+        self,
+        me: int,
+        line: int,
+        parent: int,
+        variable: str,
+        relations: tuple[str, ...],
+        stop: bool = False,
+        unsummed: tuple[str, ...] = (),
     ) -> None:
         if me in self._nodes:
             raise _error(line, f"id {me} was given on line {self._line[me]} already", "Give each variable its own id.")
-        self._nodes[me], self._line[me] = (variable, relations, stop), line
+        self._nodes[me], self._line[me] = (variable, relations, stop, unsummed), line
         self._children.setdefault(parent, []).append(me)
 
     def order(self) -> VariableOrder:
@@ -214,8 +225,9 @@ class _Forest:
             raise _error(self._line[me], "it is below itself", "Follow the parents and give one of them -1.")
         built: dict[int, Node] = {}
         for me in reversed(downwards):
-            variable, relations, stop = self._nodes[me]
-            built[me] = Node(variable, tuple(built[c] for c in self._children.get(me, ())), relations, stop)
+            variable, relations, stop, unsummed = self._nodes[me]
+            below = tuple(built[child] for child in self._children.get(me, ()))
+            built[me] = Node(variable, below, relations, stop, unsummed)
         return VariableOrder(tuple(built[me] for me in self._children.get(-1, ())))
 
 
@@ -227,6 +239,8 @@ def _node_to_json(node: Node) -> dict[str, Any]:
         value["relations"] = list(node.relations)
     if node.stop_pushdown:
         value["stop_pushdown"] = True
+    if node.unsummed:
+        value["unsummed"] = list(node.unsummed)
     return value
 
 
@@ -237,21 +251,24 @@ def _nodes_from_json(values: Any, where: str) -> tuple[Node, ...]:
 def _node_from_json(value: Any, where: str) -> Node:
     if not isinstance(value, Mapping):
         raise _json_error(where, "an object")
-    if unknown := set(value) - {"variable", "children", "relations", "stop_pushdown"}:
+    if unknown := set(value) - {"variable", "children", "relations", "stop_pushdown", "unsummed"}:
         raise VariableOrderError(
             f"{where} of the JSON of a variable order has an unknown member {min(map(str, unknown))}.",
-            way_out="A node has variable, children, relations and stop_pushdown.",
+            way_out="A node has variable, children, relations, stop_pushdown and unsummed.",
         )
     variable, stop = value.get("variable"), value.get("stop_pushdown", False)
     if not isinstance(variable, str):
         raise _json_error(f"{where}.variable", "a string")
     if not isinstance(stop, bool):
         raise _json_error(f"{where}.stop_pushdown", "true or false")
-    relations = _sequence(value.get("relations", ()), f"{where}.relations")
-    for i, name in enumerate(relations):
-        if not isinstance(name, str):
-            raise _json_error(f"{where}.relations[{i}]", "a string")
-    return Node(variable, _nodes_from_json(value.get("children", ()), f"{where}.children"), tuple(relations), stop)
+    names: dict[str, tuple[str, ...]] = {}
+    for member in ("relations", "unsummed"):
+        names[member] = tuple(_sequence(value.get(member, ()), f"{where}.{member}"))
+        for i, name in enumerate(names[member]):
+            if not isinstance(name, str):
+                raise _json_error(f"{where}.{member}[{i}]", "a string")
+    children = _nodes_from_json(value.get("children", ()), f"{where}.children")
+    return Node(variable, children, names["relations"], stop, names["unsummed"])
 
 
 def _sequence(value: Any, where: str) -> Sequence[Any]:

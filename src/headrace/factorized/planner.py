@@ -7,7 +7,7 @@ the views to keep, and the variable to partition by.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import SchemaError
 from headrace.factorized.answers import GroupsAnswer, MomentsAnswer
@@ -16,7 +16,7 @@ from headrace.factorized.distribution import distributed
 from headrace.factorized.factorize import factorized
 from headrace.factorized.maintenance import MaintenancePlan
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.factorized.order import VariableOrder, completed, validate, without
+from headrace.factorized.order import Node, VariableOrder, completed, rebuilt, validate, without
 from headrace.factorized.order_search import Sizes, choose, worth_pushing
 from headrace.factorized.order_text import parse
 from headrace.factorized.sums import SumsAlgebra
@@ -107,8 +107,17 @@ def _order(query: Hypergraph, features: Collection[str], options: Options) -> tu
         return chosen.order, chosen.why
     given = parse(options.order)
     validate(given, query)
-    # Wherever they are written, they are summed away at the bottom.
-    return completed(without(given, _unkeyed(query, features)), query), "it was given"
+    unkeyed, local = _unkeyed(query, features), query.local_variables
+    # Nothing can be keyed by these: they go to the bottom, unless they are there, and no mark keeps them. An order that
+    # was chosen, written down and read again must come out as it was, since the state is numbered by it.
+    nodes = [node for node in given.nodes() if node.variable in unkeyed]
+    above = [node.variable for node in nodes if any(below.variable not in local for below in node.subtree())]
+    order = completed(without(given, above) if above else given, query)
+
+    def unmarked(node: Node) -> Node:
+        return replace(node, stop_pushdown=node.stop_pushdown and node.variable not in unkeyed)
+
+    return rebuilt(order, unmarked), "it was given"
 
 
 def _unkeyed(query: Hypergraph, features: Collection[str]) -> list[str]:

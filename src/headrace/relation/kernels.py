@@ -206,18 +206,22 @@ def _heads_packed(keys, order, group_of, first):  # type: ignore[no-untyped-def]
 
 def packed(words: Words) -> tuple[NDArray[np.uint64], int] | None:
     """Put the bits of each key that vary into one word, in order, and tell how many they are; None if over 64."""
-    n = words.shape[1]
+    keys, bits, used = _packed_prefix(words)
+    return (keys, bits) if used == words.shape[0] else None
+
+
+def _packed_prefix(words: Words) -> tuple[NDArray[np.uint64], int, int]:
+    """Pack as many of the first words as fit one; gives the packed keys, their bits, and how many words they hold."""
+    width, n = words.shape
     if n == 0:
-        return None
+        return np.zeros(0, np.uint64), 0, width
     varying = [int(mask) for mask in _varying(words)]
     low = np.array([(mask & -mask).bit_length() - 1 if mask else 0 for mask in varying], np.uint64)
     bits = np.array([mask.bit_length() - int(at) if mask else 0 for mask, at in zip(varying, low, strict=True)])
-    total = int(bits.sum())
-    if total > 64:
-        return None
+    used = int(np.searchsorted(np.cumsum(bits), 64, "right"))
     out = np.empty(n, np.uint64)
-    _pack(words, low, bits, out)
-    return out, total
+    _pack(words[:used], low[:used], bits[:used], out)
+    return out, int(bits[:used].sum()), used
 
 
 def group_packed(keys: NDArray[np.uint64], bits: int, group_of: Positions, first: Positions) -> int:
@@ -227,25 +231,25 @@ def group_packed(keys: NDArray[np.uint64], bits: int, group_of: Positions, first
 
 def sort_order(words: Words) -> Positions:
     """Return the positions of the keys in ascending order (stable)."""
-    one = packed(words)
-    order: Positions = _sort_wide(words) if one is None else _radix_packed(*one)
+    keys, bits, used = _packed_prefix(words)
+    order: Positions = _radix_packed(keys, bits)
+    if used < words.shape[0]:
+        _sort_ties(words, keys, used, order)
     return order
 
 
 @_jit
-def _sort_wide(words):  # type: ignore[no-untyped-def]
-    order = _radix(words[0])
+def _sort_ties(words, keys, used, order):  # type: ignore[no-untyped-def]
+    # Keys whose packed beginnings are equal are ordered by the words that are left.
     width, n = words.shape
-    if width == 1:
-        return order
     start = 0
-    while start < n:  # order the ties of the lead word by the remaining words
+    while start < n:
         stop = start + 1
-        while stop < n and words[0, order[stop]] == words[0, order[start]]:
+        while stop < n and keys[order[stop]] == keys[order[start]]:
             stop += 1
         if stop - start > 24:
             part = order[start:stop].copy()
-            for w in range(width - 1, 0, -1):
+            for w in range(width - 1, used - 1, -1):
                 part = part[_radix(words[w][part])]
             order[start:stop] = part
         else:
@@ -256,7 +260,6 @@ def _sort_wide(words):  # type: ignore[no-untyped-def]
                     j -= 1
                 order[j] = row
         start = stop
-    return order
 
 
 @_jit

@@ -196,11 +196,9 @@ class Liftable:
 
     values: Doubles  # of shape (features, n)
 
-    def rows(self, positions: Positions) -> Doubles:
+    def rows(self, positions: Positions, into: Doubles) -> None:
         """Lift the elements at some positions."""
-        picked = np.ascontiguousarray(self.values[:, positions])
-        n = len(positions)
-        return lift_sum(picked, np.ones(n, np.int64), np.arange(n), n)
+        kernels.lift_rows(self.values, positions, into)
 
 
 def product_sum(
@@ -252,7 +250,7 @@ def product_sum(
         taken = order[start : start + block]
         for factor, own, into in zip(factors, index, gathered, strict=True):
             if isinstance(factor, Liftable):
-                into[: len(taken)] = factor.rows(own[taken])
+                factor.rows(own[taken], into[: len(taken)])
             else:
                 np.take(factor, own[taken], axis=0, out=into[: len(taken)], mode="clip")
         kernels.product_sum(flat, base, np.asarray(degrees, np.int64), group_of[taken], out)

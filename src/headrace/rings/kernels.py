@@ -49,6 +49,22 @@ def add_rows(into: Doubles, payload: Doubles, positions: Positions, hits: Positi
 
 
 @_jit
+def lift_rows(values, positions, out):  # type: ignore[no-untyped-def]
+    """Lift the rows at some positions: (1, x, upper triangle of x x^T) each."""
+    degree = values.shape[0]
+    for i in range(len(positions)):
+        row = positions[i]
+        out[i, 0] = 1.0
+        at = 1 + degree
+        for a in range(degree):
+            x = values[a, row]
+            out[i, 1 + a] = x
+            for b in range(a, degree):
+                out[i, at] = x * values[b, row]
+                at += 1
+
+
+@_jit
 def by_group(group_of: Positions, groups: int) -> Positions:
     """Sort rows by group number, keeping their order within a group and leaving out negative numbers."""
     at = np.zeros(groups + 1, np.int64)
