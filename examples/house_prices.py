@@ -1,6 +1,6 @@
 """A model that follows its tables: six tables change, and the prices of houses are learnt from their join.
 
-Run it with `python examples/house_prices.py`. It works in a temporary folder and takes about fifteen seconds. The one
+Run it with `python examples/house_prices.py`. It works in a temporary folder and takes about half a minute. The one
 thing that it leaves behind is house_prices.svg, a drawing of how the model is kept.
 """
 

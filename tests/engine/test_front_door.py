@@ -248,7 +248,7 @@ def test_definitions_are_idempotent_and_checked(engine: hr.Engine) -> None:
     assert engine.view("v", "SELECT COUNT(*) AS n FROM sales") is view
     for wrong, says in [
         (lambda: engine.table("sales", DDL), "another definition"),
-        (lambda: engine.view("v", "SELECT 1 AS n FROM sales"), "another query"),
+        (lambda: engine.view("v", "SELECT 1 AS n FROM sales"), "another definition"),
         (lambda: engine.table("SALES", DDL), "taken"),
         (lambda: engine.view("sales", "SELECT COUNT(*) AS n FROM sales"), "taken"),
         (lambda: engine.table("bad name", "id BIGINT"), "plain identifier"),
@@ -269,7 +269,7 @@ def test_definitions_are_idempotent_and_checked(engine: hr.Engine) -> None:
     ("sql", "names"),
     [
         ("SELECT * FROM sales LIMIT 3", "LIMIT"),
-        ("SELECT a.id FROM sales a JOIN sales b ON a.id = b.id", "JOIN"),
+        ("SELECT a.id FROM sales a LEFT JOIN sales b ON a.id = b.id", "JOIN"),
         ("SELECT COUNT(DISTINCT shop) AS n FROM sales", "DISTINCT"),
         ("SELECT shop, ROW_NUMBER() OVER (ORDER BY id) AS r FROM sales", "OVER"),
         ("SELECT rand() AS r FROM sales", "rand()"),

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from tests.engine.test_oracle import assert_changes, register
 
 import headrace as hr
+from headrace.factorized.maintenance import MaintenancePlan
 from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import STRATEGIES
 from headrace.testing.changes import TableModel
@@ -98,7 +99,7 @@ def check_stream(engine: hr.Engine, seed: int, steps: int, size: int, as_frames:
 
 
 @pytest.mark.timeout(900)
-@settings(RELAXED, max_examples=10)
+@settings(RELAXED, max_examples=8)
 @given(seed=SEEDS)
 def test_inline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     root = tmp_path_factory.mktemp("inline") / "s"
@@ -106,7 +107,7 @@ def test_inline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, s
         check_stream(engine, seed, steps=2, size=25)
 
 
-@settings(RELAXED, max_examples=3)
+@settings(RELAXED, max_examples=2)
 @given(seed=SEEDS, as_frames=st.booleans())
 def test_on_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, as_frames: bool) -> None:
     with hr.Engine(spark, tmp_path_factory.mktemp("spark") / "s", executor="spark", buckets=3) as engine:
@@ -132,6 +133,11 @@ def test_every_strategy_says_the_same(spark: SparkSession, tmp_path_factory: pyt
         stream.check(engine, changes=False)
 
 
+def numbered(plan: MaintenancePlan) -> object:
+    """What state depends on: the views by number, and the stages that fill them; reasons are for people."""
+    return plan.views, [(stage.level, stage.partition, stage.triggers, stage.root) for stage in plan.stages]
+
+
 @settings(RELAXED, max_examples=3)
 @given(seed=SEEDS)
 def test_a_restart_changes_nothing(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
@@ -139,6 +145,7 @@ def test_a_restart_changes_nothing(spark: SparkSession, tmp_path_factory: pytest
     root = tmp_path_factory.mktemp("restart") / "s"
     with hr.Engine(spark, root, executor="inline", buckets=3) as engine:
         stream.register(engine)
+        engine.apply(stream.change(40))
         for i in range(3):
             stream.view(engine, f"v{i}", stream.query())
         engine.apply(stream.change(40))
@@ -148,7 +155,7 @@ def test_a_restart_changes_nothing(spark: SparkSession, tmp_path_factory: pytest
         for name, view in engine.views.items():
             assert_same(view.to_arrow(), answers[name])
             # Tables have other sizes now, yet the plan is the one that its state was made by.
-            assert view.planned.kernel.plan == plans[name].plan
+            assert numbered(view.planned.kernel.plan) == numbered(plans[name].plan)
         stream.before = answers
         engine.apply(stream.change(40))
         stream.check(engine)
@@ -228,9 +235,8 @@ for name, value in {
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
-for seed in (201, 202):
-    with hr.Engine(spark, Path(sys.argv[2]) / f"state{seed}", executor="spark", buckets=3) as engine:
-        check_stream(engine, seed, steps=2, size=40, as_frames=seed % 2 == 0)
+with hr.Engine(spark, Path(sys.argv[2]) / "state", executor="spark", buckets=3) as engine:
+    check_stream(engine, 201, steps=2, size=40)
 print("same", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size(), flush=True)
 spark.stop()
 """

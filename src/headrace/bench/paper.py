@@ -34,6 +34,7 @@ class Input:
     replicated : it goes to every bucket.
     matches : numbers that its matches write in all buckets together.
     largest : the share of the rows that have the most frequent value of the variable that decides the bucket.
+    values : how many values of that variable there are; 0 if any share of the rows will do.
     lifted : it starts from rows, so each of them writes a payload before the exchange.
     """
 
@@ -45,6 +46,7 @@ class Input:
     replicated: bool
     matches: float
     largest: float
+    values: int = 0
     lifted: bool = True
 
     @property
@@ -62,10 +64,19 @@ class Input:
         missed = math.exp(self.rows / tasks * math.log1p(-1 / self.keys))
         return min(self.rows, max(self.keys, tasks * self.keys * (1 - missed)))
 
+    def share(self, buckets: int) -> float:
+        """The share of the rows in the fullest of so many buckets.
+
+        Hashing V values into n buckets leaves the fullest with about V/n + sqrt(2 ln(n) V/n) of them; a value that
+        many rows have cannot be split at all.
+        """
+        even = 1 / buckets
+        chance = math.sqrt(2 * math.log(buckets) * even / self.values) if self.values else 0.0
+        return min(1.0, max(even + chance, self.largest))
+
     def work(self, tasks: int) -> float:
         """Numbers that the busiest of so many tasks handles."""
-        lookups = self.keys * self.key_columns
-        share = max(1 / tasks, self.largest)
+        lookups, share = self.keys * self.key_columns, self.share(tasks)
         lifting = self.rows * width(self.degree) / tasks if self.lifted else 0.0
         if self.replicated:  # every bucket looks all of it up; what it finds there is its share
             return lifting + lookups + self.matches / tasks
@@ -75,8 +86,10 @@ class Input:
 def on_paper(inputs: Sequence[Input], root_degree: int, cores: int) -> dict[str, float]:
     """Estimate one batch on so many cores, a bucket each.
 
+    The speed-up is what the spread of the work allows: an exchange and the start of a job cost time on top.
+
     >>> stars = Input("stars", rows=1e6, keys=1e4, key_columns=1, degree=2, replicated=False, matches=1e6, largest=0.0)
-    >>> on_paper([stars], root_degree=2, cores=64)["speed_up"]
+    >>> on_paper([stars], root_degree=2, cores=64)["speed_up_at_most"]
     64.0
     """
     apart = [one for one in inputs if not one.replicated]
@@ -88,10 +101,10 @@ def on_paper(inputs: Sequence[Input], root_degree: int, cores: int) -> dict[str,
         "replicated_bytes": sum(one.sent(cores) * one.key_bytes for one in to_all) * cores,
         "partial_answers_bytes": cores * NUMBER * width(root_degree),
         "rows_a_bucket": sum(one.rows for one in apart) / cores + shared,
-        "rows_of_the_largest_bucket": sum(one.rows * max(1 / cores, one.largest) for one in apart) + shared,
+        "rows_of_the_largest_bucket": sum(one.rows * one.share(cores) for one in apart) + shared,
         "work": sum(one.work(1) for one in inputs),
         "work_of_the_largest_bucket": sum(one.work(cores) for one in inputs),
-        "speed_up": sum(one.work(1) for one in inputs) / sum(one.work(cores) for one in inputs),
+        "speed_up_at_most": sum(one.work(1) for one in inputs) / sum(one.work(cores) for one in inputs),
     }
 
 
@@ -113,6 +126,7 @@ def inputs_of(
             rows, keys = _changed(plan, trigger.leaf, entries, batch)
             if not rows:
                 continue
+            largest, values = (0.0, 0) if view.replicated else _skew(view.relations, stage.partition, batch)
             made.append(
                 Input(
                     name=view.relation or view.name,
@@ -122,7 +136,8 @@ def inputs_of(
                     degree=degrees[trigger.leaf],
                     replicated=view.replicated,
                     matches=_matches(plan, trigger, keys, degrees, entries, batch),
-                    largest=0.0 if view.replicated else _largest(view.relations, stage.partition, batch),
+                    largest=largest,
+                    values=values,
                     lifted=view.relation is not None,
                 )
             )
@@ -181,14 +196,15 @@ def _fan_out(plan: MaintenancePlan, statement: Statement, entries: Mapping[int, 
     return found
 
 
-def _largest(relations: frozenset[str], variable: str | None, batch: Mapping[str, pa.Table]) -> float:
-    shares = [0.0]
+def _skew(relations: frozenset[str], variable: str | None, batch: Mapping[str, pa.Table]) -> tuple[float, int]:
+    """The share of the most frequent value, and the number of values, in the relation that is skewed most."""
+    found = [(0.0, 0)]
     for name in relations & batch.keys():
         rows = batch[name]
         if variable in rows.column_names and rows.num_rows:
             counts = pc.value_counts(rows.column(variable)).field("counts")
-            shares.append(pc.max(counts).as_py() / rows.num_rows)
-    return max(shares)
+            found.append((pc.max(counts).as_py() / rows.num_rows, len(counts)))
+    return max(found)
 
 
 def _distinct(rows: pa.Table, keys: Sequence[str]) -> int:

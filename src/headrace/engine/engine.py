@@ -243,6 +243,10 @@ class Engine:
         over : the training rows, as for `covariance`; with GROUP BY there is one model a group.
         strategy, order, partition : as for `view`.
         """
+        if not isinstance(model, LinearRegression):
+            raise SchemaError(
+                f"model {name!r}: {model!r} is no model", way_out="pass one, as in hr.LinearRegression(label='price')"
+            )
         features = None if model.features is None else [*model.features, model.label]
         asked = {"strategy": strategy, "order": order, "partition": partition, "features": features}
         handle = self._create(name, Definition("model", over, asked | {"model": settings(model)}))
@@ -436,7 +440,7 @@ class Engine:
             table = self._tables[name]
             if not table.schema.kept and table.rows:
                 raise SchemaError(
-                    f"view {view.name!r}: the {table.rows:,} rows that table {name!r} has had were not kept",
+                    f"view {view.name!r}: the rows that table {name!r} has had were not kept",
                     way_out="create views before the rows come, or register the table with keep_rows=True",
                 )
 

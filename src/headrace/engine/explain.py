@@ -149,7 +149,10 @@ def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanatio
     stages = tuple(replace(stage, why=why) for stage, why in reasons)
     planned = replace(view.planned, order_why=chosen["order_why"], plan=replace(plan, stages=stages))
     sizes = arrangement_sizes(name, kernel.arrangements, snapshot)
-    groups = {i: sum(entries for _, entries, _ in sizes.get(part_name(i, 0), [])) for i in range(len(plan.views))}
+    groups = {
+        i: sum(b.live for b in snapshot.arrangements.get(view_arrangement(name, part_name(i, 0)), {}).values())
+        for i in range(len(plan.views))
+    }
     rows = {source.name: engine.tables[source.table].rows for source in kernel.join.sources}
     return explain_join(
         name,

@@ -83,7 +83,8 @@ class Maintenance:
         if not due:
             return outcome
         outcome.result.add(self._recomputer.run(due, self.tables, changed))
-        return replace(outcome, ran="job", why=f"{outcome.why}; Spark recomputed {', '.join(due)}")
+        rest = "in the driver" if outcome.ran == "driver" else "as a job"
+        return replace(outcome, ran="job", why=f"Spark recomputed {', '.join(due)}; all else ran {rest}: {outcome.why}")
 
     def _shifted(self, inputs: Inputs) -> dict[str, PlannedView]:
         """Views that see the first rows of some feature now."""

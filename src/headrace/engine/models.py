@@ -90,8 +90,8 @@ class Covariance:
 
     def by_group(self) -> list[tuple[dict[str, Any], Moments]]:
         """The moments of each group, with its key."""
-        keys, _ = self._read()
-        return list(zip(keys.to_pylist(), self._all(), strict=True))
+        keys = self._read()[0].to_pylist() if self.groups else [{}]
+        return list(zip(keys, self._all(), strict=True))
 
     def to_arrow(self) -> pa.Table:
         """One row a group: its key, the count, the sums and the products (row by row of the symmetric matrix)."""

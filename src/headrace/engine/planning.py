@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
-from headrace.errors import SchemaError, UnsupportedSQLError
+from headrace.errors import SchemaError, UnsupportedSQLError, VariableOrderError
 from headrace.factorized.fsql import source_rows
 from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import STRATEGIES, Options, Planned, moments_view, sums_view
@@ -82,6 +82,14 @@ class Planner:
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
         """Plan a view over tables with so many rows; choices that the definition has already are kept."""
+        try:
+            return self._plan(name, definition, tables, rows)
+        except VariableOrderError as error:
+            raise VariableOrderError(f"view {name!r}: {error.what}", way_out=error.way_out) from error
+
+    def _plan(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
         if definition.asked.get("strategy") in RECOMPUTED:
             return self._recomputed_view(name, definition, tables, rows)
         if definition.kind == "view":
@@ -122,6 +130,10 @@ class Planner:
         label = definition.asked.get("model", {}).get("label")
         if label is not None and label not in features:
             raise unknown(name, "label", label, features)
+        if label is not None and len(features) == 1:
+            raise SchemaError(
+                f"model {name!r} has a label and no features", way_out="SELECT at least one more numeric column"
+            )
         variable = {output.name: key for output, key in zip(analysed.plan.outputs, join.keys, strict=True)}
         check_apart(name, variable, features, groups)
         options = self._options(definition, join, tables, rows)

@@ -44,6 +44,9 @@ RECOMPUTE, F_SQL = "recompute", "f-sql"
 RECOMPUTED = (RECOMPUTE, F_SQL)
 ANSWER = "answer"
 
+# Moments have hundreds of columns; Spark would interpret their sums, several times slower, from 100 columns on.
+_COMPILED = {"spark.sql.codegen.maxFields": "10000"}
+
 
 class Recomputed(ABC):
     """A view without map sides and stages: nothing of a change ever reaches it, only its tables."""
@@ -226,7 +229,8 @@ class Recomputer:
     def _session(self) -> SparkSession:
         session = self._spark.newSession()
         partitions = "spark.sql.shuffle.partitions"
-        for name, value in {partitions: str(self._spark.conf.get(partitions)), **self._settings}.items():
+        settings = {partitions: str(self._spark.conf.get(partitions)), **_COMPILED, **self._settings}
+        for name, value in settings.items():
             session.conf.set(name, value)
         return session
 

@@ -1,4 +1,4 @@
-"""Moments as one SQL query: what a database can do at best with the same view tree (F/SQL; seeds 000 5.1, 003 9.2).
+"""Moments as one SQL query: what a database can do at best with the same view tree (F/SQL).
 
 The tree becomes nested subqueries, each of which joins and sums as its view does. SQL has no covariance triples, so
 their product is written out: a column for the count, one a sum, and one each of the quadratically many products. That

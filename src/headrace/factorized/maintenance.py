@@ -120,7 +120,14 @@ class MaintenancePlan:
             replace(view, kept=i == self.root or i in readers, why=_why(i == self.root, readers.get(i, set())))
             for i, view in enumerate(self.views)
         ]
-        return replace(self, views=tuple(views))
+        # What only filling reads, only filling has to compute, and relations that never change come first in it.
+        triggers = [
+            trigger
+            if trigger.relation in self.static
+            else replace(trigger, statements=tuple(s for s in trigger.statements if views[s.target].kept))
+            for trigger in self.triggers
+        ]
+        return replace(self, views=tuple(views), triggers=tuple(triggers))
 
     @property
     def replicated_relations(self) -> tuple[str, ...]:

@@ -27,7 +27,10 @@ from headrace.operators.layout import ViewLayout
 from headrace.plan.hypergraph import Hypergraph, Relation
 from headrace.plan.join import JoinPlan
 from headrace.relation.keys import KeyLayout
+from headrace.rings.covariance import width
 
+WORTH_SAYING = 1 << 26
+"""Bytes of state that a proposal must save to be made."""
 STRATEGIES = ("factorized", "recursive", "first-order")
 
 
@@ -92,7 +95,8 @@ def stop_proposal(plan: MaintenancePlan, groups: Mapping[int, int], rows: Mappin
     for i, view in enumerate(plan.views):
         known = view.relation is not None and groups.get(i, 0) > 0 and rows.get(view.relation, 0) > 0
         if known and not worth_pushing(groups[i], len(view.lifted), len(view.keys), rows[str(view.relation)]):
-            marked += view.lifted
+            saved = 8 * (groups[i] * width(len(view.lifted)) - rows[str(view.relation)] * len(view.lifted))
+            marked += view.lifted if saved > WORTH_SAYING else ()
     if not marked or plan.strategy != "factorized":
         return ""
     return (

@@ -8,7 +8,7 @@ chains of views composed into one. Its only input is the order and which variabl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from headrace.factorized.order import Node, VariableOrder

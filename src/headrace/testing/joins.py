@@ -50,7 +50,7 @@ def random_join(rng: random.Random, tables: int = 4) -> Join:
             Column(f"t{i}_x{n}", SqlType.parse(rng.choice(OWN)), rng.random() < 0.6) for n in range(rng.randint(1, 3))
         ]
         rng.shuffle(columns)
-        key = ()
+        key: tuple[str, ...] = ()
         if rng.random() < 0.3:
             columns.append(Column(f"t{i}_id", SqlType("bigint"), False))
             key = (f"t{i}_id",)
