@@ -12,6 +12,7 @@ from rich.console import Console
 
 from headrace.bench import BENCHMARKS, covariance
 from headrace.bench.files import Batches
+from headrace.bench.options import DATA
 from headrace.bench.recomputation import within
 from headrace.datasets import stream
 from headrace.datasets.housing import HOUSING
@@ -108,4 +109,4 @@ def test_unknown_strategies_are_refused(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_names_of_the_registry() -> None:
-    assert {found.arguments[0] for found in BENCHMARKS.values() if found.arguments} == set(covariance.DATA)
+    assert {found.arguments[0] for found in BENCHMARKS.values() if found.arguments} == set(DATA)

@@ -10,8 +10,6 @@ far. All answers are compared: counts exactly, sums of products to 1e-9 of the f
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import shutil
 import statistics
 import tempfile
@@ -30,8 +28,9 @@ from rich.console import Group
 from rich.table import Table
 
 from headrace.bench.files import Batches
+from headrace.bench.options import DATA, PEERS, parser
 from headrace.bench.paper import inputs_of, on_paper
-from headrace.bench.peak import PeakMemory
+from headrace.bench.peak import PeakMemory, release_memory
 from headrace.bench.recomputation import Query, by_numpy, by_sql, recompute
 from headrace.bench.refit import Refits
 from headrace.bench.screen import named_numbers
@@ -49,58 +48,10 @@ from headrace.runtime.session import local_session
 
 Tell = Callable[[str], None]
 
-# By the name of the benchmark: the data set, and the scale of the papers (or 5 million rows of it).
-DATA = {
-    "housing": ("housing", 100.0),
-    "retailer": ("retailer", 5.0),
-    "favorita": ("favorita", 5.0),
-    "ssb": ("ssb", 0.77),
-    "tpch-covariance": ("tpch", 0.5),
-}
-PEERS = ("recompute", "recompute-numpy", "f-sql")
 _WARM_BATCHES, _WARM_ROWS = 10, 1_000  # enough batches for runs to be merged
 _REMEMBERED = 200  # of how many batches the moments are remembered, to be compared
 _LAST = 5  # of how many batches the median is compared with a recomputation
 _RELATIVE = 1e-9
-
-
-def _parser(name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"headrace bench {name}", description=__doc__)
-    scale = DATA[name][1]
-    known, usual = [*STRATEGIES, *PEERS], [*STRATEGIES, *PEERS[:2]]
-    add = parser.add_argument
-    add("--scale", type=float, default=scale, help=f"scale of the data set (default {scale:g})")
-    add("--batch", type=int, default=1_000_000, help="rows a batch, over all tables (default 1 million)")
-    add("--batches", type=int, default=None, help="stop after so many batches (default: when all rows are in)")
-    add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
-    add(
-        "--strategies",
-        type=lambda text: _chosen(parser, text, known),
-        default=usual,
-        help=f"which to run, with commas (default {','.join(usual)}; there is also {PEERS[2]})",
-    )
-    add("--time-limit", type=float, default=60.0, help="seconds a strategy; it ends after the batch in which they pass")
-    add("--recompute-after", type=int, default=10, help="how many batches are in when Spark recomputes (default 10)")
-    add(
-        "--order", choices=["paper", "chosen"], default="paper", help="the papers' variable order, or Headrace's choice"
-    )
-    add("--partition", default=None, help="the variable to spread the work by (default: Headrace's choice)")
-    add("--keep-rows", action=argparse.BooleanOptionalAction, default=False, help="keep the rows of the tables too")
-    add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
-    add("--cores", type=int, default=None, help="cores to use (default: all)")
-    add("--fit", action="store_true", help="refit a regression after each batch of the factorized strategy")
-    add("--on-paper", type=int, default=None, metavar="CORES", help="estimate the factorized plan on so many cores")
-    add("--seed", type=int, default=0, help="seed of the data (default 0)")
-    add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
-    return parser
-
-
-def _chosen(parser: argparse.ArgumentParser, text: str, known: list[str]) -> list[str]:
-    chosen = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
-        parser.error(f"--strategies {text}: use one or more of {', '.join(known)}")
-    return chosen
 
 
 @dataclass
@@ -121,7 +72,7 @@ class _Run:
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     """Run the benchmark that the first argument names; see `--help` for the options."""
     name, *rest = argv
-    options = _parser(name).parse_args(rest)
+    options = parser(name, __doc__ or "").parse_args(rest)
     if options.cores is not None:
         pa.set_cpu_count(options.cores)
     spark = local_session(cores=options.cores)
@@ -246,7 +197,7 @@ class _Bench:
 
     def _maintain(self, strategy: str, refits: Refits | None) -> _Run:
         done, limit = _Run(strategy), self.options.time_limit
-        _release_memory()
+        release_memory()
         watch = PeakMemory(interval=0.05)  # a look at all processes takes a millisecond or two of the cores measured
         with watch as memory, self._engine(strategy, strategy, self.options.executor) as (engine, handle):
             for number in range(len(self.batches)):
@@ -317,7 +268,7 @@ class _Bench:
     def _recompute(self, peer: str) -> dict[str, Any]:
         count = self._recomputed_after
         self.tell(f"{peer}: Spark over {count} batches")
-        _release_memory()
+        release_memory()
         query, limit = self._query(peer), self.options.time_limit
         done = recompute(self.spark, self.data, query, self.batches, count, self.root / "rows", limit)
         rows, finished = sum(self.batches.rows[:count]), done.moments is not None
@@ -390,16 +341,6 @@ def _compare(results: list[dict[str, Any]], reference: _Run, other: str, moments
         )
     row = next(row for row in results if row["case"] == other)
     row |= {"agrees_after": after, "count": round(theirs.count), "difference": worst}
-
-
-def _release_memory() -> None:
-    """Give back what the strategy before has freed, so that it does not count for, or hide in, the next one."""
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):  # not glibc
-        return
 
 
 def table(result: dict[str, Any]) -> Group:
