@@ -93,4 +93,4 @@ def regrouped(
     words = variables.group_key(layout, {name: root.words[at] for name, at in slices.items()}, names, root.rows)
     sorted_rows = kernels.sort_order(words)
     values = {f"k{i}": root.values[names[i]].take(sorted_rows) for i in layout.stored}
-    return Run(np.ascontiguousarray(words[:, sorted_rows]), take(payload, sorted_rows), values)
+    return Run(np.take(words, sorted_rows, axis=1), take(payload, sorted_rows), values)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.maintenance import MaintenancePlan, Probe, Statement
@@ -19,7 +21,7 @@ from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, alive, lookup, stretches
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.run import Run, Values, merge
+from headrace.relation.run import Run, merge
 from headrace.rings import Group, Payload, take
 
 _SORTED_BITS = 44  # keys that vary in no more bits are grouped faster by sorting them than by hashing them
@@ -30,79 +32,88 @@ Reader = Callable[[int, int], Sequence[AnyRun]]
 
 @dataclass
 class _Matches:
-    """Rows of a join in the making: the words of their variables, and where each factor's payload is."""
+    """Rows of a join in the making. A row is a position in each factor that has been joined, and nothing else."""
 
     rows: int
-    words: dict[str, Words]
-    texts: Values
-    index: dict[int, Positions]
+    index: dict[int, Positions]  # by factor: the entry of it that each row has
+    words: dict[str, tuple[int, Words]]  # by variable: a factor that has it, and its words there
+    texts: dict[str, tuple[int, pa.Array]]
 
     def take(self, positions: Positions) -> None:
+        """Keep or repeat rows; positions never go down, so rows never move past one another."""
         self.rows = len(positions)
-        self.words = {name: np.ascontiguousarray(words[:, positions]) for name, words in self.words.items()}
-        self.texts = {name: take_column(text, positions) for name, text in self.texts.items()}
         self.index = {slot: at[positions] for slot, at in self.index.items()}
+
+    def join(self, slot: int, run: Run, at: Positions, variables: Variables, keys: Sequence[str]) -> None:
+        """Add a factor: row i has the entry `at[i]` of a run."""
+        self.index[slot] = at
+        for name, where in variables.slices(keys).items():
+            self.words.setdefault(name, (slot, run.words[where]))
+        for name, text in run.values.items():
+            self.texts.setdefault(name, (slot, text))
+
+    def key(self, variables: Variables, names: Sequence[str]) -> Words:
+        """The words of some variables, side by side."""
+        picked = {name: np.take(self.words[name][1], self.index[self.words[name][0]], axis=1) for name in names}
+        return variables.key(picked, names, self.rows)
+
+    def numbers(self, variables: Variables, name: str) -> NDArray[np.float64]:
+        """The values of a numeric variable."""
+        slot, words = self.words[name]
+        return variables.numbers(name, words)[self.index[slot]]
 
 
 def delta(
     plan: MaintenancePlan, algebra: Algebra, variables: Variables, statement: Statement, change: Run, read: Reader
 ) -> Run | None:
     """Compute the change of a statement's target; None when nothing changes."""
-    source, target = plan.views[statement.source], plan.views[statement.target]
-    slices = variables.slices(source.orders[0])
-    matches = _Matches(
-        change.rows,
-        {name: change.words[at] for name, at in slices.items()},
-        dict(change.values),
-        {statement.delta: np.arange(change.rows)},
-    )
+    order, kept = plan.views[statement.source].orders[0], plan.views[statement.target].orders[0]
+    matches = _Matches(change.rows, {}, {}, {})
+    matches.join(statement.delta, change, np.arange(change.rows), variables, order)
     payloads: dict[int, Payload] = {statement.delta: change.payload}
-    order = source.orders[0]
     for probe in statement.probes:
         view = statement.factors[probe.slot]
         runs = read(view, probe.order)
         if not runs:
             return None
-        payloads[probe.slot] = _join(plan, algebra.group(view), variables, view, probe, matches, runs, order)
+        keys = plan.views[view].orders[probe.order]
+        payloads[probe.slot] = _join(algebra.group(view), variables, keys, probe, matches, runs, order)
         if not matches.rows:
             return None
     index = np.stack([matches.index[slot] for slot in range(len(statement.factors))])
-    lifted = [variables.numbers(name, matches.words[name]) for name in target.lifted]
-    words = variables.key(matches.words, target.orders[0], matches.rows)
-    kept = target.orders[0]
+    lifted = [matches.numbers(variables, name) for name in plan.views[statement.target].lifted]
     # Joining repeats rows and drops rows, but never moves one past another.
-    heads, group_of, first = grouped(words, bool(kept) and order[: len(kept)] == kept)
+    heads, group_of, first = grouped(matches.key(variables, kept), bool(kept) and order[: len(kept)] == kept)
     factors = [payloads[slot] for slot in range(len(statement.factors))]
     payload = algebra.multiply(statement, factors, index, lifted, group_of, heads.shape[1])
-    texts = {name: take_column(text, first) for name, text in matches.texts.items() if name in target.keys}
+    shown = {name: found for name, found in matches.texts.items() if name in kept}
+    texts = {name: take_column(text, matches.index[slot][first]) for name, (slot, text) in shown.items()}
     run = Run(heads, payload, texts)
     zero = algebra.group(statement.target).is_zero(payload)
     return run.take(np.flatnonzero(~zero)) if zero.any() else run
 
 
 def _join(
-    plan: MaintenancePlan,
     group: Group,
     variables: Variables,
-    view: int,
+    keys: tuple[str, ...],
     probe: Probe,
     matches: _Matches,
     runs: Sequence[AnyRun],
     order: tuple[str, ...],
 ) -> Payload:
     """Join the matches with one more factor; gives its payloads, to which the matches' index refers."""
-    keys = plan.views[view].orders[probe.order]
     bound = keys[: probe.bound]
     if not bound:
         return _product(group, variables, keys, probe.slot, matches, runs)
-    probes = variables.key(matches.words, bound, matches.rows)
-    heads, group_of, _ = grouped(probes, order[: len(bound)] == bound)
+    heads, group_of, _ = grouped(matches.key(variables, bound), order[: len(bound)] == bound)
     if len(bound) == len(keys):
         found = lookup(group, runs, heads)
         there = alive(found)
         if not there.all():
-            matches.take(np.flatnonzero(there[group_of]))
-            group_of = group_of[there[group_of]]
+            stay = np.flatnonzero(there[group_of])
+            matches.take(stay)
+            group_of = group_of[stay]
         matches.index[probe.slot] = group_of
         return found
     parts = []
@@ -116,7 +127,8 @@ def _join(
     entries = merge(group, parts)
     first, last = entries.find(heads)
     positions, owners = _expanded(first[group_of], last[group_of])
-    _extend(variables, keys, matches, entries, positions, owners, probe.slot)
+    matches.take(owners)
+    matches.join(probe.slot, entries, positions, variables, keys)
     return entries.payload
 
 
@@ -125,32 +137,10 @@ def _product(
 ) -> Payload:
     """Pair every row with every entry: the factor shares no variable with what is there."""
     entries = merge(group, list(runs))  # type: ignore[arg-type]
-    if not keys:  # one entry, the empty key
-        matches.take(np.arange(matches.rows) if entries.rows else np.zeros(0, np.int64))
-        matches.index[slot] = np.zeros(matches.rows, np.int64)
-        return entries.payload
-    positions = np.tile(np.arange(entries.rows), matches.rows)
-    owners = np.repeat(np.arange(matches.rows), entries.rows)
-    _extend(variables, keys, matches, entries, positions, owners, slot)
+    rows = matches.rows
+    matches.take(np.repeat(np.arange(rows), entries.rows))
+    matches.join(slot, entries, np.tile(np.arange(entries.rows), rows), variables, keys)
     return entries.payload
-
-
-def _extend(
-    variables: Variables,
-    keys: Sequence[str],
-    matches: _Matches,
-    entries: Run,
-    positions: Positions,
-    owners: Positions,
-    slot: int,
-) -> None:
-    matches.take(owners)
-    matches.index[slot] = positions
-    for name, at in variables.slices(keys).items():
-        if name not in matches.words:
-            matches.words[name] = np.ascontiguousarray(entries.words[at][:, positions])
-            if name in entries.values:
-                matches.texts[name] = take_column(entries.values[name], positions)
 
 
 def _expanded(first: Positions, last: Positions) -> tuple[Positions, Positions]:
@@ -167,19 +157,19 @@ def grouped(words: Words, is_sorted: bool) -> tuple[Words, Positions, Positions]
     if is_sorted:
         groups = kernels.heads_sorted(words, group_of, first)
         first = first[:groups].copy()
-        return (words if groups == n else np.ascontiguousarray(words[:, first])), group_of, first
+        return (words if groups == n else np.take(words, first, axis=1)), group_of, first
     one = kernels.packed(words)
     if one is not None and one[1] <= _SORTED_BITS:
         groups = kernels.group_packed(*one, group_of, first)
         first = first[:groups].copy()
-        return np.ascontiguousarray(words[:, first]), group_of, first
+        return np.take(words, first, axis=1), group_of, first
     groups = kernels.group_hashed(words, group_of, first)
     first = first[:groups].copy()
-    heads = np.ascontiguousarray(words[:, first])
+    heads = np.take(words, first, axis=1)
     order = kernels.sort_order(heads)
     rank = np.empty(groups, np.int64)
     rank[order] = np.arange(groups)
-    return np.ascontiguousarray(heads[:, order]), rank[group_of], first[order]
+    return np.take(heads, order, axis=1), rank[group_of], first[order]
 
 
 def in_order(variables: Variables, run: Run, order: Sequence[str], wanted: Sequence[str]) -> Run:
@@ -190,4 +180,4 @@ def in_order(variables: Variables, run: Run, order: Sequence[str], wanted: Seque
     words = variables.key({name: run.words[at] for name, at in slices.items()}, wanted, run.rows)
     moved = kernels.sort_order(words)
     values = {name: take_column(text, moved) for name, text in run.values.items()}
-    return Run(np.ascontiguousarray(words[:, moved]), take(run.payload, moved), values)
+    return Run(np.take(words, moved, axis=1), take(run.payload, moved), values)

@@ -164,7 +164,7 @@ class JoinView:
         for bucket in range(buckets):
             at = order[starts[bucket] : starts[bucket + 1]]
             if len(at):
-                heads, group_of, first = grouped(np.ascontiguousarray(words[:, at]), False)
+                heads, group_of, first = grouped(np.take(words, at, axis=1), False)
                 payload = lifting(at, group_of, heads.shape[1])
                 stored = {name: take_column(text, at[first]) for name, text in texts.items()}
                 out[bucket] = Run(heads, payload, stored)

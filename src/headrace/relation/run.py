@@ -48,11 +48,8 @@ class Run:
 
     def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Run:
         """Pick entries; the positions must be ascending, so that the result is a run."""
-        return Run(
-            np.ascontiguousarray(self.words[:, positions]),
-            take(self.payload, positions),
-            take_values(self.values, positions),
-        )
+        at = positions_of(positions)
+        return Run(np.take(self.words, at, axis=1), take(self.payload, at), take_values(self.values, at))
 
 
 def take_values(values: Values, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Values:
@@ -104,7 +101,7 @@ def _sum_in_order(
     alive = np.ones(groups, bool) if keep_zeros else ~group.is_zero(summed)
     if not alive.all():
         summed, first = take(summed, alive), first[alive]
-    return Run(np.ascontiguousarray(words[:, first]), summed, take_values(values, first))
+    return Run(np.take(words, first, axis=1), summed, take_values(values, first))
 
 
 def concatenate_words(parts: Sequence[Words]) -> Words:

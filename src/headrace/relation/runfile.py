@@ -229,7 +229,7 @@ class StoredRun:
         """Copy entries out, verified; the positions must be ascending."""
         for part in self._ready:
             self._ensure(part, positions // _FENCE_ROWS)
-        words = np.ascontiguousarray(self.words[:, positions])
+        words = np.take(self.words, positions, axis=1)
         return Run(words, take(self.payload, positions), take_values(self.values, positions))
 
     @cached_property

@@ -88,7 +88,10 @@ class Gathering(Protocol):
 
 def take(payload: Payload, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Payload:
     """Pick elements by position or by mask."""
-    return tuple(column[positions] for column in payload)
+    if positions.dtype == np.bool_:
+        positions = np.flatnonzero(positions)
+    # Not by indexing: `take` lets go of Python's lock, so that threads can pick at the same time.
+    return tuple(np.take(column, positions, axis=0) for column in payload)
 
 
 def concatenate(payloads: list[Payload]) -> Payload:

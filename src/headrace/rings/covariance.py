@@ -22,7 +22,7 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 _SCRATCH = 1 << 22  # doubles set aside to bring the rows of a group together: 32 MB, about the last-level cache
 _NEAR = 1 << 11  # rows to sort at a time where few are enough
-_BLOCK_BYTES = 1 << 19  # what is gathered at a time: small enough for the cache, large enough for threads to overlap
+_BLOCK_BYTES = 1 << 20  # what is gathered at a time: small enough for the cache, large enough for threads to overlap
 
 
 def width(degree: int) -> int:
