@@ -166,10 +166,11 @@ def duplicated_tpch(duplicates: int = 2) -> Dataset:
         name="tpch",
         tables=tables,
         label="l_extendedprice",
+        # A lineitem hardly shares its keys with another: it is joined with all that it meets at once, under partkey.
         order="""\
 suppkey
   partkey: partsupp, part
-    orderkey: lineitem !stop
+    orderkey !stop: lineitem !stop
       custkey: orders, customer
   nationkey: supplier
     regionkey: nation, region""",
