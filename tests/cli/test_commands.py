@@ -23,7 +23,7 @@ from headrace.cli.main import app
 from headrace.errors import HeadraceError
 
 SOURCES = str(Path(headrace.errors.__file__).parent.parent)
-COMMANDS = ["demo", "run", "explain", "status", "bench"]
+COMMANDS = ["demo", "run", "explain", "status", "bench", "data"]
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +106,16 @@ def test_explain(fake: Any) -> None:
     assert json.loads(invoke("explain", fake.location, "v", "--json").stdout) == {"strategy": "groups"}
     unknown = invoke("explain", fake.location, "w")
     assert (unknown.exit_code, "views there are: v" in unknown.stderr) == (1, True)
+
+
+def test_a_view_without_a_tree_is_not_drawn(fake: Any, tmp_path: Path) -> None:
+    fake.view("v", "SELECT 1")
+    drawing = tmp_path / "v.svg"
+    refused = invoke("explain", fake.location, "v", "--svg", drawing)
+    assert refused.exit_code == 1
+    assert "no view tree" in refused.stderr
+    assert not drawing.exists()
+
 
 
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,34 +108,6 @@ def _same(words, i, j, width):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _radix(lead):  # type: ignore[no-untyped-def]
-    n, bits, size = len(lead), 11, 2048
-    order = np.arange(n)
-    counts = np.zeros((6, size), np.int64)
-    mask = np.uint64(size - 1)
-    for i in range(n):
-        for p in range(6):
-            counts[p, (lead[i] >> np.uint64(bits * p)) & mask] += 1
-    other = np.empty(n, np.int64)
-    for p in range(6):
-        if n == 0 or counts[p].max() == n:  # all keys share this digit
-            continue
-        total = 0
-        for d in range(size):
-            c = counts[p, d]
-            counts[p, d] = total
-            total += c
-        shift = np.uint64(bits * p)
-        for i in range(n):
-            row = order[i]
-            d = (lead[row] >> shift) & mask
-            other[counts[p, d]] = row
-            counts[p, d] += 1
-        order, other = other, order
-    return order
-
-
-@_jit
 def _varying(words):  # type: ignore[no-untyped-def]
     out = np.zeros(words.shape[0], np.uint64)
     for w in range(words.shape[0]):
@@ -250,7 +222,7 @@ def _sort_ties(words, keys, used, order):  # type: ignore[no-untyped-def]
         if stop - start > 24:
             part = order[start:stop].copy()
             for w in range(width - 1, used - 1, -1):
-                part = part[_radix(words[w][part])]
+                part = part[_radix_packed(words[w][part], 64)]
             order[start:stop] = part
         else:
             for i in range(start + 1, stop):
