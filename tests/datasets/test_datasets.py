@@ -78,7 +78,7 @@ def test_the_order_has_every_relation_on_one_path(name: str) -> None:
     columns = [column for spec in data.tables for column in spec.schema.names]
     path: list[str] = []
     seen: list[str] = []
-    for line in data.order.splitlines():
+    for line in data.order.replace(" !stop", "").splitlines():
         variable, _, relations = line.strip().partition(":")
         depth = (len(line) - len(line.lstrip())) // 2
         path = [*path[:depth], variable]

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import kernels
+from headrace.relation.columns import positions_of
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, Values, take_values
 from headrace.relation.types import SqlType, sql_type
@@ -225,12 +226,12 @@ class StoredRun:
             for ready in self._ready.values():
                 ready[:] = True
 
-    def take(self, positions: Positions) -> Run:
+    def take(self, positions: Positions | NDArray[np.bool_]) -> Run:
         """Copy entries out, verified; the positions must be ascending."""
+        at: Positions = positions_of(positions).astype(np.int64, copy=False)
         for part in self._ready:
-            self._ensure(part, positions // _FENCE_ROWS)
-        words = np.take(self.words, positions, axis=1)
-        return Run(words, take(self.payload, positions), take_values(self.values, positions))
+            self._ensure(part, at // _FENCE_ROWS)
+        return Run(np.take(self.words, at, axis=1), take(self.payload, at), take_values(self.values, at))
 
     @cached_property
     def _ready(self) -> dict[str, NDArray[np.bool_]]:
