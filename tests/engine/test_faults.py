@@ -70,9 +70,18 @@ def test_fifty_kills_of_the_driver_lose_and_double_nothing(spark: SparkSession, 
         assert step >= before, "a committed step was lost"
         before = step
         if kill % 5 == 4:  # comparing takes longer than killing; damage would still be there at the next look
+            _wait_for_tasks(spark)
             with hr.Engine(spark, location, driver_rows=child.DRIVER_ROWS) as engine:
                 check_prefix(engine, oracle, seed)
     assert before >= KILLS // 5  # it did get somewhere, also on a slow machine
+
+
+def _wait_for_tasks(spark: SparkSession) -> None:
+    """Tasks of the killed driver go on in the JVM that it shared with this test; a JVM of its own would be gone."""
+    tracker = spark.sparkContext.statusTracker()
+    deadline = time.monotonic() + 60
+    while (tracker.getActiveJobsIds() or tracker.getActiveStageIds()) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def test_killed_workers_are_retried_and_change_nothing(spark: SparkSession, tmp_path: Path) -> None:

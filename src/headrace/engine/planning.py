@@ -85,7 +85,8 @@ class Planner:
         try:
             return self._plan(name, definition, tables, rows)
         except VariableOrderError as error:
-            raise VariableOrderError(f"view {name!r}: {error.what}", way_out=error.way_out) from error
+            what = error.what[:1].lower() + error.what[1:]
+            raise VariableOrderError(f"view {name!r}: {what}", way_out=error.way_out) from error
 
     def _plan(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
