@@ -117,7 +117,6 @@ def test_a_view_without_a_tree_is_not_drawn(fake: Any, tmp_path: Path) -> None:
     assert not drawing.exists()
 
 
-
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
     module = ModuleType("headrace.bench.step")

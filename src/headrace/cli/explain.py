@@ -27,7 +27,9 @@ def explain(
         explanation = engine.views[view].explain()
     if svg is not None:
         if not hasattr(explanation, "to_svg"):
-            raise SchemaError(f"View {view} has no view tree to draw.", way_out="Leave --svg out; the text says it all.")
+            raise SchemaError(
+                f"View {view} has no view tree to draw.", way_out="Leave --svg out; the text says it all."
+            )
         svg.write_text(explanation.to_svg(), encoding="utf-8")
     if as_json:
         print_json(explanation.to_dict())

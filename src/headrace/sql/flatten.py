@@ -100,7 +100,7 @@ class Flattener:
             self._fold(side)
             both.update(self._meaning)
         if self.flat.shape is not Shape.ROWS:
-            self.refusals.refuse(
+            self.refusals.refuse_for_now(
                 "a join with the answer of an aggregate (or DISTINCT)",
                 "a view groups after it joins, for now",
                 "make the inner query a view of its own, and join the answers when you read them",
@@ -130,7 +130,7 @@ class Flattener:
     def _fold_aggregate(self, node: Jvm) -> None:
         flat = self.flat
         if flat.shape is not Shape.ROWS:
-            self.refusals.refuse(
+            self.refusals.refuse_for_now(
                 "an aggregate (or DISTINCT) over an aggregate",
                 "a view has one level of grouping for now",
                 "make the inner query a view, and aggregate its answer",

@@ -80,7 +80,7 @@ class Joiner:
     def _refuse_extremes(self) -> None:
         for aggregate in self.flat.aggregates:
             if aggregate.function in ("min", "max"):
-                self.refusals.refuse(
+                self.refusals.refuse_for_now(
                     aggregate.sql,
                     "MIN and MAX are not kept up to date over joins yet",
                     "leave it out, or keep it in a view of the one table that has the column",
@@ -143,7 +143,7 @@ class Joiner:
         if len(read) == 1:
             self.sources.sides[read[0]].filters.append(local)
             return
-        self.refusals.refuse(
+        self.refusals.refuse_for_now(
             f"the condition {self.refusals.text(term)}",
             "it compares columns of several tables, and a view joins on equal columns only for now",
             "write an equality of one table's expression with another's, or filter the answer when you read it",
@@ -188,7 +188,7 @@ class Joiner:
                 "select the columns it is made of, each as a feature",
             )
         what = "GROUP BY" if self.flat.shape is Shape.GROUPS else "the column"
-        self.refusals.refuse(
+        self.refusals.refuse_for_now(
             f"{what} {self.refusals.text(key)}",
             "it reads columns of several tables, and a key must come from one for now",
             "use the columns it is made of, and compute it from the answer you read",

@@ -46,6 +46,7 @@ _OPERATORS = {
     "RepartitionByExpression": ("DISTRIBUTE BY", "Headrace decides where rows go", "drop it"),
     "RebalancePartitions": ("a REBALANCE hint", "Headrace decides where rows go", "drop the hint"),
 }
+_NOT_REPEATED = {"Sample", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
 _NO_TABLE = {"OneRowRelation", "LocalRelation", "Range", "ResolvedInlineTable"}
 
 INNER_JOINS = {"Inner$", "Cross$"}
@@ -85,6 +86,10 @@ class Refusals:
     def refuse(self, what: str, why: str, way_out: str) -> NoReturn:
         raise UnsupportedSQLError(f"view {self.view!r}: {what} cannot be maintained: {why}", way_out=way_out)
 
+    def refuse_for_now(self, what: str, why: str, way_out: str) -> NoReturn:
+        """Refuse what Spark could still recompute."""
+        self.refuse(what, why, f'{way_out}; or let Spark recompute the view at every step, with strategy="recompute"')
+
     def text(self, node: Jvm) -> str:
         """The part of the query that a node came from, or Spark's rendering where the origin is lost."""
         origin = node.origin()
@@ -106,7 +111,8 @@ class Refusals:
                 "make it known with engine.table(...) and feed its changes with engine.apply(...)",
             )
         unknown = (f"the operator {name}", "Headrace has no rule for it", "use SELECT ... JOIN ... WHERE ... GROUP BY")
-        self.refuse(*_OPERATORS.get(name, unknown))
+        refuse = self.refuse if name in _NOT_REPEATED else self.refuse_for_now
+        refuse(*_OPERATORS.get(name, unknown))
 
     def refuse_type(self, node: Jvm) -> NoReturn:
         self.refuse(
@@ -117,7 +123,7 @@ class Refusals:
 
     def check_join(self, join: Jvm) -> None:
         if kind(join.joinType()) not in INNER_JOINS:
-            self.refuse(
+            self.refuse_for_now(
                 f"{join.joinType().sql()} JOIN",
                 "only inner joins are kept up to date for now",
                 "write JOIN if rows without a partner do not matter, or make each table a view and join the answers",
@@ -126,7 +132,7 @@ class Refusals:
     def refuse_function(self, call: Jvm) -> NoReturn:
         function = call.aggregateFunction() if kind(call) == "AggregateExpression" else call
         name = str(function.prettyName()).upper()
-        self.refuse(
+        self.refuse_for_now(
             f"{name} in {self.text(call)}",
             "only COUNT, SUM, AVG, MIN and MAX are kept up to date",
             "express it with these, or compute it from the answer you read",
@@ -148,9 +154,9 @@ class Refusals:
     def _check_expression(self, node: Jvm) -> None:
         name = kind(node)
         if name in _SUBQUERIES:
-            self.refuse("a subquery inside an expression", _ONE_SELECT, _SPLIT)
+            self.refuse_for_now("a subquery inside an expression", _ONE_SELECT, _SPLIT)
         if name == "AggregateExpression" and _distinct_matters(node):
-            self.refuse(
+            self.refuse_for_now(
                 self.text(node),
                 "DISTINCT inside an aggregate is not supported yet",
                 "make a view of SELECT DISTINCT and aggregate its answer",
