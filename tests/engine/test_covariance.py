@@ -256,6 +256,17 @@ def test_groups_have_moments_and_models_of_their_own(spark: SparkSession, tmp_pa
         x = design(frame, cov.features)
         close(cov.moments().cofactor, x.T @ x, x.T @ x)
         assert model.to_arrow().num_rows == 3
+        asked = pd.concat([frame.head(30), frame.head(1).assign(city="nowhere")], ignore_index=True)
+        predicted = model.predict(asked)
+        for city, part in asked.groupby("city"):
+            own = model.models[city,].predict(part) if city != "nowhere" else pd.Series(np.nan, part.index)
+            np.testing.assert_allclose(predicted[part.index], own)
+        np.testing.assert_allclose(model.predict(pa.Table.from_pandas(asked)).to_numpy(False), predicted)
+        by_spark = model.predict(spark.createDataFrame(asked.assign(row=asked.index))).toPandas().sort_values("row")
+        np.testing.assert_allclose(by_spark["prediction"], predicted)
+        assert list(by_spark.columns) == [*asked.columns, "row", "prediction"]
+        with pytest.raises(SchemaError, match="lacks 'city'"):
+            model.predict(asked.drop(columns="city"))
         with pytest.raises(SchemaError, match=r"one model a group.*\n.*\.models"):
             _ = model.coef_
 

@@ -19,6 +19,7 @@ from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.explain import JoinExplanation
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.factorized.view import JoinView
+from headrace.learn.grouped import predict_by_group
 from headrace.learn.moments import Moments
 from headrace.learn.regression import LinearRegression
 from headrace.relation.arrangement import alive, scan
@@ -253,7 +254,9 @@ class Model(Covariance):
         return pa.Table.from_pylist(rows)
 
     def predict(self, frame: Any) -> Any:
-        """Predict the label for rows of a Spark or pandas DataFrame, or an Arrow table."""
+        """Predict the label for rows of a Spark or pandas DataFrame, or an Arrow table; by group, if there are any."""
+        if self.groups:
+            return predict_by_group(frame, self.groups, self.models)
         return self.model.predict(frame)
 
     def score(self, frame: Any = None) -> float:

@@ -18,8 +18,8 @@ NAME = "prediction"
 
 def predict(frame: Any, features: Sequence[str], coef: Doubles, intercept: float) -> Any:
     """Predict for each row; what is returned depends on the kind of table (see `LinearRegression.predict`)."""
-    if _is_spark(frame):
-        _check(frame.columns, features)
+    if is_spark(frame):
+        check_columns(frame.columns, features)
         return frame.withColumn(NAME, _expression(features, coef, intercept))
     if not isinstance(frame, pd.DataFrame | pa.Table | pa.RecordBatch):
         raise SchemaError(
@@ -37,7 +37,7 @@ def predict(frame: Any, features: Sequence[str], coef: Doubles, intercept: float
 
 def squares(frame: Any, label: str, features: Sequence[str], coef: Doubles, intercept: float) -> tuple[float, float]:
     """Return the sum of squared residuals of a table, and that of the label's differences from its mean."""
-    if _is_spark(frame):
+    if is_spark(frame):
         return _spark_squares(frame, label, features, coef, intercept)
     predicted = np.asarray(predict(frame, features, coef, intercept), np.float64)
     actual = _columns(frame, [label])[0]
@@ -48,7 +48,8 @@ def squares(frame: Any, label: str, features: Sequence[str], coef: Doubles, inte
     return float(np.sum((actual - predicted[there]) ** 2)), float(np.sum((actual - actual.mean()) ** 2))
 
 
-def _is_spark(frame: Any) -> bool:
+def is_spark(frame: Any) -> bool:
+    """Whether a table is a DataFrame of Spark."""
     # By name, because learning from moments must not need Spark; a DataFrame of Spark Connect is another class.
     return any(kind.__module__.startswith("pyspark.sql") for kind in type(frame).__mro__)
 
@@ -58,11 +59,12 @@ def _expression(features: Sequence[str], coef: Doubles, intercept: float) -> Any
 
     total = F.lit(float(intercept))
     for name, weight in zip(features, coef, strict=True):
-        total = total + F.lit(float(weight)) * _spark_column(name)
+        total = total + F.lit(float(weight)) * spark_column(name)
     return total
 
 
-def _spark_column(name: str) -> Any:
+def spark_column(name: str) -> Any:
+    """A column of Spark as a double, by its name, whatever is in it."""
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`").cast("double")
@@ -73,8 +75,8 @@ def _spark_squares(
 ) -> tuple[float, float]:
     from pyspark.sql import functions as F
 
-    _check(frame.columns, [*features, label])
-    actual = _spark_column(label)
+    check_columns(frame.columns, [*features, label])
+    actual = spark_column(label)
     residual = actual - _expression(features, coef, intercept)
     pairs = frame.select(actual.alias("actual"), residual.alias("residual"))
     counted = pairs.where("residual IS NOT NULL AND NOT isnan(residual)")
@@ -88,7 +90,7 @@ def _spark_squares(
 
 def _columns(frame: Any, names: Sequence[str]) -> list[NDArray[np.float64]]:
     known = list(frame.columns) if isinstance(frame, pd.DataFrame) else frame.schema.names
-    _check(known, names)
+    check_columns(known, names)
     found = []
     for name in names:
         try:
@@ -104,7 +106,8 @@ def _columns(frame: Any, names: Sequence[str]) -> list[NDArray[np.float64]]:
     return found
 
 
-def _check(known: Sequence[Any], needed: Sequence[str]) -> None:
+def check_columns(known: Sequence[Any], needed: Sequence[str]) -> None:
+    """Refuse a table that lacks columns, or has one of them twice."""
     missing = [name for name in needed if name not in known]
     if missing:
         raise SchemaError(
