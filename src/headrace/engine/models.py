@@ -91,16 +91,15 @@ class Covariance:
 
     def by_group(self) -> list[tuple[dict[str, Any], Moments]]:
         """The moments of each group, with its key."""
-        keys = self._read()[0].to_pylist() if self.groups else [{}]
-        return list(zip(keys, self._all(), strict=True))
+        keys, rows = self._read()
+        return list(zip(keys.to_pylist() if self.groups else [{}], self._moments(rows), strict=True))
 
     def to_arrow(self) -> pa.Table:
         """One row a group: its key, the count, the sums and the products (row by row of the symmetric matrix)."""
-        keys, _ = self._read()
-        moments = self._all()
-        table = keys if self.groups else pa.table({"count": [round(m.count) for m in moments]})
-        if self.groups:
-            table = table.append_column("count", pa.array([round(m.count) for m in moments], pa.int64()))
+        keys, rows = self._read()
+        moments = self._moments(rows)
+        counts = pa.array([round(m.count) for m in moments], pa.int64())
+        table = keys.append_column("count", counts) if self.groups else pa.table({"count": counts})
         table = table.append_column("sums", pa.array([m.sums.tolist() for m in moments], pa.list_(pa.float64())))
         flat = [m.cofactor.ravel().tolist() for m in moments]
         return table.append_column("cofactor", pa.array(flat, pa.list_(pa.float64())))
@@ -125,17 +124,15 @@ class Covariance:
 
     def _total(self) -> Moments:
         _, rows = self._read()
-        return self._moments(rows.sum(axis=0))
+        return self._moments(rows.sum(axis=0, keepdims=True))[0]
 
     def _all(self) -> list[Moments]:
-        _, rows = self._read()
-        return [self._moments(row) for row in rows]
+        return self._moments(self._read()[1])
 
-    def _moments(self, row: Numbers) -> Moments:
-        shifts = self.planned.definition.chosen.get("shifts", {})
-        variable = self._variables()
+    def _moments(self, rows: Numbers) -> list[Moments]:
+        shifts, variable = self.planned.definition.chosen.get("shifts", {}), self._variables()
         shift = np.array([float(shifts.get(variable[name], 0.0)) for name in self.features])
-        return Moments.of_row(self.features, row, shift)
+        return [Moments.of_row(self.features, row, shift) for row in rows]
 
     def _variables(self) -> dict[str, str]:
         assert self.planned.analysed is not None

@@ -25,7 +25,6 @@ from headrace.factorized.fsql import over_rows, rewrite
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.factorized.view import JoinView
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange
-from headrace.relation import runfile
 from headrace.relation.arrangement import AnyRun, scan
 from headrace.relation.change import cancelled
 from headrace.relation.columns import whole
@@ -38,6 +37,7 @@ from headrace.rings.covariance import Covariance
 from headrace.runtime.log import Arrangements, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, table_arrangement, view_arrangement
+from headrace.runtime.tasks import write_run
 from headrace.sql.catalyst import Schema
 
 RECOMPUTE, F_SQL = "recompute", "f-sql"
@@ -273,12 +273,8 @@ class Recomputer:
                 self._session.catalog.dropTempView(table)
 
     def _write(self, run: Run) -> RunRef:
-        location = self._store.location
-        name = location.new_name(self._store.snapshot.version + 1, ".run")
-        data, path = runfile.encode(run), location.runs / name
-        runfile.write_encoded(data, path, fsync=self._store.fsync)
-        OPEN.keep(path, data)
-        return RunRef(name, run.rows, len(data))
+        store = self._store
+        return write_run(store.location, store.snapshot.version + 1, run, fsync=store.fsync)
 
 
 def _numbered(rows: pa.Table, counts: NDArray[np.int64]) -> Run:

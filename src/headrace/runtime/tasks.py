@@ -262,10 +262,14 @@ def _store(
 
 
 def _write(program: Program, run: Run) -> RunRef:
-    location = Location(program.root)
-    name = location.new_name(program.version, ".run")
+    return write_run(Location(program.root), program.version, run, fsync=program.fsync)
+
+
+def write_run(location: Location, version: int, run: Run, *, fsync: bool) -> RunRef:
+    """Write a run of a step under a name that no other attempt can have."""
+    name = location.new_name(version, ".run")
     data, path = runfile.encode(run), location.runs / name
-    runfile.write_encoded(data, path, fsync=program.fsync)
+    runfile.write_encoded(data, path, fsync=fsync)
     OPEN.keep(path, data)
     return RunRef(name, run.rows, len(data))
 
