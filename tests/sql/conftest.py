@@ -86,6 +86,8 @@ def aggregated(plan: ViewPlan, group: list[dict[str, object]]) -> list[object]:
         values = [v for v in values if v is not None]
         if aggregate.function == "count":
             results.append(len(values))
+        elif aggregate.function == "count_distinct":
+            results.append(len(set(key_of(values))))
         elif not values:
             results.append(None)
         elif aggregate.function in ("min", "max"):

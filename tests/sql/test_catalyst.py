@@ -68,11 +68,45 @@ def test_what_is_said_twice_is_kept_once(session: SqlSession) -> None:
     ]
 
 
+def test_distinct_counts_are_kept_one_by_one_and_share_their_arguments(session: SqlSession) -> None:
+    sql = """SELECT s, COUNT(DISTINCT a) FILTER (WHERE o), COUNT(DISTINCT b), MIN(DISTINCT b), COUNT(b),
+                    COUNT(DISTINCT b) + 1 FROM t GROUP BY s"""
+    plan = analyse(session, "v", sql).plan
+    assert [(a.function, a.argument) for a in plan.aggregates] == [
+        ("count_distinct", 0), ("count_distinct", 1), ("min", 1), ("count", None),
+    ]  # fmt: skip
+    assert [str(argument) for argument in plan.arguments] == ["(IF(o, a, CAST(NULL AS INT)))", "b"]
+    assert plan.aggregates[0].sql == "COUNT(DISTINCT a) FILTER (WHERE o)"
+    assert plan.table == "t"
+
+
 def test_rows_keep_one_key_an_output(session: SqlSession) -> None:
     plan = analyse(session, "v", "SELECT a, a AS again, A + 1 AS next FROM T").plan
     assert [str(key) for key in plan.keys] == ["a", "a", "(a + 1)"]
     assert [str(o.expression) for o in plan.outputs] == ["k0", "k1", "k2"]
     assert plan.keys[2].columns == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "limit"),
+    [
+        ("SELECT a FROM t", None),
+        ("SELECT a FROM t LIMIT ALL", None),
+        ("SELECT a FROM t LIMIT 0", 0),
+        ("SELECT COUNT(*) FROM t LIMIT 0", 0),
+        ("SELECT a FROM t ORDER BY a DESC LIMIT 2 + 1", 3),
+        ("SELECT DISTINCT a FROM t LIMIT 1", 1),
+        ("SELECT s, SUM(a) AS n FROM t GROUP BY s HAVING n > 1 ORDER BY n LIMIT 4", 4),
+        ("(SELECT s FROM t LIMIT 5)", 5),
+        ("WITH c AS (SELECT a FROM t) SELECT a FROM c ORDER BY a LIMIT 6", 6),
+        ("FROM t |> AGGREGATE COUNT(*) AS n GROUP BY s |> ORDER BY n |> LIMIT 7", 7),
+        ("SELECT x.a FROM t x CROSS JOIN t y LIMIT 8", 8),
+    ],
+)
+def test_a_limit_of_the_whole_query_is_its_last_part(session: SqlSession, sql: str, limit: int | None) -> None:
+    plan = analyse(session, "v", sql).plan
+    assert plan.limit == limit
+    assert bool(plan.order) == ("ORDER BY" in sql)
 
 
 def test_literals_have_python_values(session: SqlSession) -> None:

@@ -46,7 +46,7 @@ def test_a_whole_pipeline() -> None:
         name="orders",
         columns_ddl="o_orderkey BIGINT NOT NULL, o_custkey BIGINT, `o total` DECIMAL(15, 2)",
         key=("o_orderkey",),
-        foreign_keys=(ForeignKey(("o_custkey",), "customer"),),
+        foreign_keys=(ForeignKey(("o_custkey",), "customer", ("c_custkey",)),),
         format="parquet",
         options={"path": "orders/", "maxFilesPerTrigger": "1", "changes": "true"},
         line=3,
@@ -70,7 +70,7 @@ def test_a_whole_pipeline() -> None:
         ("A INT, PRIMARY KEY (a)", "A INT", ("A",), {}),
         ("c BIGINT REFERENCES other(k)", "c BIGINT", (), {"c": "other"}),
         ("c BIGINT REFERENCES other NOT NULL", "c BIGINT NOT NULL", (), {"c": "other"}),
-        ("a INT, b INT, FOREIGN KEY (a, b) REFERENCES o (x, y)", "a INT, b INT", (), {}),
+        ("a INT, b INT, FOREIGN KEY (a, b) REFERENCES o (x, y)", "a INT, b INT", (), {("a", "b"): "o"}),
         ("a INT, CONSTRAINT pk PRIMARY KEY (a)", "a INT", ("a",), {}),
         ("a ARRAY<STRUCT<x: INT, y: DECIMAL(3,1)>>, b INT", "a ARRAY<STRUCT<x: INT, y: DECIMAL(3,1)>>, b INT", (), {}),
         ("`primary` INT, `a``b` INT", "primary INT, `a``b` INT", (), {}),
@@ -86,6 +86,26 @@ def test_columns(columns: str, ddl: str, key: tuple[str, ...], references: dict[
 def test_a_foreign_key_of_two_columns_is_kept_whole() -> None:
     statement = table("a INT, b INT, FOREIGN KEY (a, b) REFERENCES o")
     assert statement.foreign_keys == (ForeignKey(("a", "b"), "o"),)
+
+
+OTHER = "CREATE TABLE O (x INT, y INT, PRIMARY KEY (X, y)) USING csv;"
+
+
+@pytest.mark.parametrize(
+    ("written", "columns"),
+    [("o (x, y)", ("a", "b")), ("o (Y, x)", ("b", "a")), ("o", ("a", "b")), ("u (y, x)", ("a", "b"))],
+)
+def test_a_foreign_key_is_put_in_the_order_of_the_key(written: str, columns: tuple[str, ...]) -> None:
+    text = f"CREATE TABLE t (a INT, b INT, FOREIGN KEY (a, b) REFERENCES {written}) USING csv;"
+    for statements in (parse_pipeline(text + OTHER), parse_pipeline(OTHER + text)[::-1]):
+        assert isinstance(statements[0], TableStatement)
+        assert statements[0].references == {columns: written.split()[0]}
+
+
+@pytest.mark.parametrize("written", ["a INT REFERENCES o (x)", "a INT, b INT, FOREIGN KEY (a, b) REFERENCES o (x, z)"])
+def test_a_foreign_key_to_other_columns_than_the_key_is_refused(written: str) -> None:
+    with pytest.raises(PipelineError, match=r"p.sql, line 1: .* not its primary key.\n  -> Refer to its key, \(x, y\)"):
+        parse_pipeline(f"CREATE TABLE t ({written}) USING csv; {OTHER}", "p.sql")
 
 
 @pytest.mark.parametrize(

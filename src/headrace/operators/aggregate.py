@@ -7,26 +7,29 @@ were before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.operators.distinct import changed_values, with_distinct
 from headrace.operators.extremes import extreme_values
 from headrace.operators.finish import finish, group_columns
 from headrace.operators.kernel import Reduced, State, ViewChange
-from headrace.operators.layout import COUNT, GROUPS, ViewLayout, ordered
+from headrace.operators.layout import GROUPS, ViewLayout, ordered
 from headrace.plan.view import Shape
-from headrace.relation.arrangement import AnyRun, alive, lookup, scan
-from headrace.relation.run import Run, Values, merge, refit, take_values
+from headrace.relation.arrangement import alive, lookup, pieces, scan
+from headrace.relation.run import Run, Values, merge, take_values
 from headrace.rings import Payload, take
 
 
 def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> Reduced:
     """Add changes to one bucket of a view."""
     touched = merge(layout.ring, list(incoming[GROUPS]), keep_zeros=True)
+    values = changed_values(layout, state, incoming)
+    touched = with_distinct(layout, touched, values)
     before = lookup(layout.ring, state[GROUPS], touched.words)
     after = layout.ring.add(before, touched.payload)
     was, now = alive(before), alive(after)
@@ -36,13 +39,12 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     new: Values = {}
     changed = was != now
     live = {GROUPS: int(now.sum()) - int(was.sum())}
+    for argument, moved in values.items():
+        runs[ordered(argument)] = moved.delta
+        live[ordered(argument)] = moved.growth
     for argument in layout.extremes:
         name = ordered(argument)
-        delta = merge(COUNT, list(incoming[name])) if incoming.get(name) else None
-        later = [*state[name], delta] if delta is not None else list(state[name])
-        if delta is not None and delta.rows:
-            runs[name] = delta
-            live[name] = _growth(state[name], delta)
+        later = [*state[name], values[argument].delta] if argument in values else state[name]
         kind = layout.plan.arguments[argument].type
         for function in _extreme_functions(layout, argument):
             column = f"{function}{argument}"
@@ -53,17 +55,17 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     appeared, vanished = now & ~was, was & ~now
     summary = ViewChange(int(appeared.sum()), int(vanished.sum()), int((changed & was & now).sum()))
     if layout.plan.shape is Shape.ROWS:  # a bag: every copy of a row counts
-        moved = after[0].astype(np.int64) - before[0].astype(np.int64)
-        summary = ViewChange(int(moved[moved > 0].sum()), int(-moved[moved < 0].sum()), 0)
+        copies = after[0].astype(np.int64) - before[0].astype(np.int64)
+        summary = ViewChange(int(copies[copies > 0].sum()), int(-copies[copies < 0].sum()), 0)
     if layout.plan.shape is Shape.TOTAL:  # its one row is always there
         summary = ViewChange(updated=int(changed.any()))
     if not changed.any():
         return Reduced(runs, live, summary=summary)
     at = np.flatnonzero(changed)
-    values = take_values(touched.values, at)
-    values |= {f"old_{name}": array for name, array in take_values(old, at).items()}
-    values |= {f"new_{name}": array for name, array in take_values(new, at).items()}
-    changes = Run(np.ascontiguousarray(touched.words[:, at]), take(before, at) + take(after, at), values)
+    shown = take_values(touched.values, at)
+    shown |= {f"old_{name}": array for name, array in take_values(old, at).items()}
+    shown |= {f"new_{name}": array for name, array in take_values(new, at).items()}
+    changes = Run(np.ascontiguousarray(touched.words[:, at]), take(before, at) + take(after, at), shown)
     return Reduced(runs, live, changes=changes, summary=summary)
 
 
@@ -87,6 +89,16 @@ def read(layout: ViewLayout, state: State) -> pa.Table:
         run = Run(
             layout.keys.encode_empty(0), layout.ring.zeros(0), {f"k{i}": _no_strings() for i in layout.keys.stored}
         )
+    return _read_groups(layout, state, run)
+
+
+def read_pieces(layout: ViewLayout, state: State, rows: int) -> Iterator[pa.Table]:
+    """Read one bucket of a view piece by piece, about so many groups at a time."""
+    for run in pieces(layout.ring, state[GROUPS], rows):
+        yield _read_groups(layout, state, run)
+
+
+def _read_groups(layout: ViewLayout, state: State, run: Run) -> pa.Table:
     run = run.take(alive(run.payload))
     extremes = {}
     for argument in layout.extremes:
@@ -154,15 +166,6 @@ def _differ(old: pa.Array, new: pa.Array) -> NDArray[np.bool_]:
         unequal = pc.and_kleene(unequal, pc.invert(pc.and_kleene(pc.is_nan(old), pc.is_nan(new))))
     differ = pc.or_kleene(unequal, pc.xor(pc.is_valid(old), pc.is_valid(new)))
     return np.asarray(pc.fill_null(differ, False).to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _growth(runs: Sequence[AnyRun], delta: Run) -> int:
-    before = np.zeros(delta.rows, np.int64)
-    for run in runs:
-        probes, possible = refit(delta.words, run.words.shape[0])
-        before[possible] += lookup(COUNT, [run], probes)[0]
-    after = before + delta.payload[0]
-    return int((after != 0).sum()) - int((before != 0).sum())
 
 
 def _no_strings() -> pa.Array:

@@ -70,7 +70,7 @@ def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
     stored: Values = {f"k{i}": rows.keys[i] for i in layout.keys.stored}
     run = Run(np.ascontiguousarray(heads[:, order]), layout.ring.join(payloads), take_values(stored, first[order]))
     out = {GROUPS: run}
-    for argument in layout.extremes:
+    for argument in layout.arranged:
         out[ordered(argument)] = _ordered_delta(rows, words, argument, layout.plan.arguments[argument].type)
     return out
 
@@ -78,6 +78,8 @@ def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
 def _lift(part: Component, rows: Evaluated, layout: ViewLayout) -> Payload:
     if part.argument is None:
         return (rows.diff,)
+    if part.role == "distinct":  # whether a value is new to its group is known only where the state is
+        return part.ring.zeros(len(rows.diff))
     array = rows.arguments[part.argument]
     present = rows.diff if not array.null_count else np.where(validity(array), rows.diff, 0)
     if part.role == "present":

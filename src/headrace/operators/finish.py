@@ -47,6 +47,10 @@ def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], 
     if aggregate.function in ("min", "max"):
         assert index is not None
         return extremes[aggregate.function, index]
+    if aggregate.function == "count_distinct":
+        distinct_at = layout.component("distinct", index)
+        assert distinct_at is not None
+        return pa.array(parts[distinct_at][0].astype(np.int64))
     present_at = layout.component("present", index) if index is not None else None
     present: NDArray[np.int64] = parts[0 if present_at is None else present_at][0].astype(np.int64)
     if aggregate.function == "count":

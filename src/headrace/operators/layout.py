@@ -1,9 +1,9 @@
 """How an aggregate view is kept: which rings its payload multiplies, and which ordered arrangements it needs.
 
 COUNT, SUM and AVG are sums, so they live together in one payload a group: the product of a row count and, for each
-argument, a count of the values present and a sum in the ring of its type. MIN and MAX are not sums: for each of their
-arguments an *ordered arrangement* maps (group, value) to a count, and the answer is the first or last value whose
-count is positive.
+argument, a count of the values present and a sum in the ring of its type. MIN, MAX and COUNT(DISTINCT) are not sums:
+for each of their arguments an *ordered arrangement* maps (group, value) to a count. MIN and MAX are the first and the
+last value whose count is positive; how many such values there are is kept in the payload, as they come and go.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COUNT = Integer(1)
 class Component:
     """One part of the payload: what it sums, over which argument."""
 
-    role: str  # rows | present | sum
+    role: str  # rows | present | sum | distinct
     argument: int | None
     ring: Group
 
@@ -52,6 +52,8 @@ class ViewLayout:
                 parts.append(Component("present", index, COUNT))
             if functions & {"sum", "avg"}:
                 parts.append(Component("sum", index, sum_ring(argument)))
+            if "count_distinct" in functions:
+                parts.append(Component("distinct", index, COUNT))
         return tuple(parts)
 
     @cached_property
@@ -61,14 +63,22 @@ class ViewLayout:
 
     @cached_property
     def extremes(self) -> tuple[int, ...]:
-        """Arguments of MIN and MAX: each has an ordered arrangement."""
-        used = {a.argument for a in self.plan.aggregates if a.function in ("min", "max")}
-        return tuple(sorted(index for index in used if index is not None))
+        """Arguments of MIN and MAX."""
+        return self._arguments_of("min", "max")
+
+    @cached_property
+    def arranged(self) -> tuple[int, ...]:
+        """Arguments of MIN, MAX and COUNT(DISTINCT): each has an ordered arrangement, one for all three."""
+        return self._arguments_of("min", "max", "count_distinct")
 
     @cached_property
     def arrangements(self) -> dict[str, Group]:
         """All arrangements of the view and the group of their payloads."""
-        return {GROUPS: self.ring} | {ordered(index): COUNT for index in self.extremes}
+        return {GROUPS: self.ring} | {ordered(index): COUNT for index in self.arranged}
+
+    def _arguments_of(self, *functions: str) -> tuple[int, ...]:
+        used = {a.argument for a in self.plan.aggregates if a.function in functions}
+        return tuple(sorted(index for index in used if index is not None))
 
     def component(self, role: str, argument: int | None) -> int | None:
         """Find a component; None if there is none (an argument that is never NULL needs no count of its own)."""

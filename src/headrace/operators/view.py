@@ -18,7 +18,7 @@ from headrace.rings import Group
 
 @dataclass(frozen=True)
 class AggregateView:
-    """COUNT, SUM, AVG, MIN and MAX of the rows of one table, by group."""
+    """COUNT, SUM, AVG, MIN, MAX and COUNT(DISTINCT) of the rows of one table, by group."""
 
     layout: ViewLayout
 

@@ -2,7 +2,7 @@
 
 Every view is the same three parts, whatever its SQL looked like: a stateless *map side* (condition, keys, arguments)
 over the rows of its table, or over a join of several (`plan.join`); aggregates grouped by the keys; and a stateless
-*finish* (having, outputs, order) over the groups. The finish reads the columns `k0, k1, ...` (keys) and
+*finish* (having, outputs, order, limit) over the groups. The finish reads the columns `k0, k1, ...` (keys) and
 `a0, a1, ...` (aggregates).
 """
 
@@ -13,6 +13,7 @@ from enum import Enum
 
 from headrace.plan.expression import Expression
 from headrace.plan.join import JoinPlan
+from headrace.plan.rows import JoinedRows
 from headrace.relation.types import SqlType
 
 
@@ -28,7 +29,7 @@ class Shape(Enum):
 class Aggregate:
     """One aggregate function; `argument` is an index into the view's arguments, None for COUNT(*)."""
 
-    function: str  # count | sum | avg | min | max
+    function: str  # count | sum | avg | min | max | count_distinct
     argument: int | None
     type: SqlType
     sql: str
@@ -55,8 +56,9 @@ class Order:
 class ViewPlan:
     """A maintained view.
 
-    Over one table, the map side is evaluated on its rows. Over a join (`join` is there, `table` is empty), keys and
-    arguments only tell their types and their text; what they are made of, source by source, is the join's to say.
+    Over one table, the map side is evaluated on its rows. Over a join (`table` is empty), keys and arguments only tell
+    their types and their text. What they are made of is the join's to say: `join` where they are sums of products,
+    source by source, or `rows` where joined rows are needed.
     """
 
     table: str
@@ -68,9 +70,13 @@ class ViewPlan:
     having: Expression | None
     outputs: tuple[Output, ...]
     order: tuple[Order, ...] = ()
+    limit: int | None = None  # how many rows a reader gets; the state keeps all of them
     join: JoinPlan | None = None
+    rows: JoinedRows | None = None
+    root_required: str = ""  # a membership that became a part of `having`, if no row of its table meets several others
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that the view reads."""
-        return (self.table,) if self.join is None else self.join.tables
+        joined = self.join or self.rows
+        return (self.table,) if joined is None else joined.tables

@@ -39,7 +39,7 @@ def random_query(rng: random.Random, schema: TableSchema) -> str:
 
 def _aggregate(rng: random.Random, schema: TableSchema) -> str:
     numeric = [c for c in schema.columns if c.type.is_numeric]
-    function = rng.choice(["COUNT", "MIN", "MAX", "STAR"] + (["SUM", "SUM", "AVG"] if numeric else []))
+    function = rng.choice(["COUNT", "MIN", "MAX", "STAR", "DISTINCT"] + (["SUM", "SUM", "AVG"] if numeric else []))
     if function == "STAR":
         return "COUNT(*)"
     if function in ("SUM", "AVG"):
@@ -53,7 +53,8 @@ def _aggregate(rng: random.Random, schema: TableSchema) -> str:
         column = rng.choice(schema.columns)
         argument = column.name
     suffix = f" FILTER (WHERE {_condition(rng, schema)})" if rng.random() < 0.15 else ""
-    return f"{function}({argument}){suffix}"
+    call = f"COUNT(DISTINCT {argument})" if function == "DISTINCT" else f"{function}({argument})"
+    return f"{call}{suffix}"
 
 
 def _scalar(rng: random.Random, column: Column) -> str:

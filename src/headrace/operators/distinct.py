@@ -1,0 +1,74 @@
+"""COUNT(DISTINCT x): which values came to a group or left it for good, found where the state is.
+
+How many different values a group has is no sum over its rows, but it is one over its values: a value adds one when its
+count becomes positive and takes one away when it no longer is. So the ordered arrangement of MIN and MAX is asked, for
+the changed values only, how often each was there before, and the difference goes into the payload of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.operators.kernel import State
+from headrace.operators.layout import COUNT, ViewLayout, ordered
+from headrace.relation.arrangement import AnyRun, lookup
+from headrace.relation.run import Run, merge, refit
+
+
+@dataclass(frozen=True)
+class ChangedValues:
+    """The changed values of one argument: a run of (group, value) -> count, and the counts before it."""
+
+    delta: Run
+    before: NDArray[np.int64]
+
+    @property
+    def after(self) -> NDArray[np.int64]:
+        total: NDArray[np.int64] = self.before + self.delta.payload[0]
+        return total
+
+    @property
+    def growth(self) -> int:
+        """By how many entries the arrangement grows (alive, not stored)."""
+        return int((self.after != 0).sum()) - int((self.before != 0).sum())
+
+    @property
+    def came(self) -> NDArray[np.int64]:
+        """For each value +1 if it is new to its group, -1 if it has left it, else 0."""
+        return (self.after > 0).astype(np.int64) - (self.before > 0)
+
+
+def changed_values(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> dict[int, ChangedValues]:
+    """Look up, for each argument whose values changed, how often they were there."""
+    found = {}
+    for argument in layout.arranged:
+        arrived = incoming.get(ordered(argument))
+        delta = merge(COUNT, list(arrived)) if arrived else None
+        if delta is not None and delta.rows:
+            found[argument] = ChangedValues(delta, _counts(state[ordered(argument)], delta))
+    return found
+
+
+def with_distinct(layout: ViewLayout, touched: Run, values: Mapping[int, ChangedValues]) -> Run:
+    """Put the change of each COUNT(DISTINCT) into the payloads of the touched groups."""
+    parts = layout.ring.split(touched.payload)
+    for argument, changed in values.items():
+        at = layout.component("distinct", argument)
+        if at is not None:
+            group, beyond = touched.find(np.ascontiguousarray(changed.delta.words[: layout.keys.width]))
+            assert (group < beyond).all(), "a changed value comes from a changed row, and that has touched its group"
+            parts[at] = COUNT.sum_by((changed.came,), group, touched.rows)
+    return Run(touched.words, layout.ring.join(parts), touched.values)
+
+
+def _counts(runs: Sequence[AnyRun], delta: Run) -> NDArray[np.int64]:
+    before = np.zeros(delta.rows, np.int64)
+    for run in runs:
+        # Runs of strings are as wide as their longest; a key that is too long for a run is not in it.
+        probes, possible = refit(delta.words, run.words.shape[0])
+        before[possible] += lookup(COUNT, [run], probes)[0]
+    return before

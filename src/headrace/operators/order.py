@@ -1,0 +1,131 @@
+"""ORDER BY and LIMIT of an answer as it is read, in Spark's order of values.
+
+The state of a view holds all groups, so that a deletion can bring up what stood below the LIMIT; only a reader sees the
+top. To make the top a function of the data, ties are broken by all other columns. Arrow's own sort is no help, since it
+puts NaN beside NULL and NULL at one end for all columns, so values are compared by their key words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headrace.plan.view import Order, ViewPlan
+from headrace.relation.change import cancelled
+from headrace.relation.columns import take_rows, whole
+from headrace.relation.keys import fixed_values, ordered_words, validity
+from headrace.relation.schema import DIFF
+from headrace.relation.types import SqlType
+
+Positions = NDArray[np.int64]
+Word = NDArray[np.uint64]
+
+
+def total_order(plan: ViewPlan) -> tuple[Order, ...]:
+    """The columns that decide which rows a LIMIT keeps: those of ORDER BY, then all others, ascending."""
+    named = {item.column for item in plan.order}
+    others = (Order(o.name, descending=False, nulls_first=True) for o in plan.outputs if o.name not in named)
+    return (*plan.order, *others)
+
+
+def arranged(plan: ViewPlan, answer: pa.Table) -> pa.Table:
+    """Give the rows of an answer as the query arranges them: in its order, and no more than its LIMIT."""
+    if plan.limit is not None:
+        return top(plan, answer, plan.limit)
+    if not plan.order:
+        return answer
+    return take_rows(answer, _sorted(_words(plan, answer, plan.order), answer.num_rows))
+
+
+def top(plan: ViewPlan, answer: pa.Table, count: int) -> pa.Table:
+    """Give the first rows of an answer in its total order."""
+    if count == 0:
+        return answer.slice(0, 0)
+    order = total_order(plan)
+    answer = take_rows(answer, _candidates(plan, answer, order, count))
+    words = [*_words(plan, answer, order), *_signs(plan, answer)]
+    return take_rows(answer, _sorted(iter(words), answer.num_rows)[:count])
+
+
+def limited_changes(plan: ViewPlan, after: pa.Table, changes: pa.Table) -> pa.Table:
+    """What changed in the first rows of an answer.
+
+    Parameters
+    ----------
+    after : the whole answer as it is, without its LIMIT.
+    changes : what changed in the whole answer, with `__diff`.
+    """
+    assert plan.limit is not None
+    if not changes.num_rows:
+        return changes
+    diff = whole(changes.column(DIFF)).to_numpy()
+    # Whatever was among the first before is among the first now, or moved back by no more than the rows that came.
+    head = top(plan, after, plan.limit + int(diff[diff > 0].sum()))
+    undone = changes.set_column(changes.column_names.index(DIFF), DIFF, pa.array(-diff))
+    before = cancelled(pa.concat_tables([_with_diff(head, 1), undone]))
+    # A row that came further back than the head has nothing there to be taken from.
+    times = np.maximum(whole(before.column(DIFF)).to_numpy(), 0)
+    repeated = np.repeat(np.arange(before.num_rows), np.minimum(times, plan.limit))
+    was = top(plan, take_rows(before.drop_columns([DIFF]), repeated), plan.limit)
+    now = top(plan, head, plan.limit)
+    return cancelled(pa.concat_tables([_with_diff(was, -1), _with_diff(now, 1)]).cast(changes.schema))
+
+
+def _with_diff(rows: pa.Table, diff: int) -> pa.Table:
+    return rows.append_column(DIFF, pa.array(np.full(rows.num_rows, diff, np.int64)))
+
+
+def _sorted(words: Iterator[Word], rows: int) -> Positions:
+    keys = list(words)
+    return np.lexsort(keys[::-1]) if keys else np.arange(rows)
+
+
+def _candidates(plan: ViewPlan, answer: pa.Table, order: tuple[Order, ...], count: int) -> Positions:
+    """Choose rows among which the first ones are, looking at a further column only where those before it tie."""
+    tied, chosen = np.arange(answer.num_rows), []
+    for item in order:
+        if len(tied) <= count:
+            break
+        at = np.arange(len(tied))
+        for word in _words(plan, take_rows(answer.select([item.column]), tied), (item,)):
+            if len(at) > count:
+                values = word[at]
+                edge = np.partition(values, count - 1)[count - 1]
+                chosen.append(tied[at[values < edge]])
+                count -= len(chosen[-1])
+                at = at[values == edge]
+        tied = tied[at]
+    return np.concatenate([*chosen, tied])
+
+
+def _words(plan: ViewPlan, answer: pa.Table, order: tuple[Order, ...]) -> Iterator[Word]:
+    """Words that sort as the rows are to be sorted, the most significant first."""
+    types = {output.name: output.expression.type for output in plan.outputs}
+    for item in order:
+        column = whole(answer.column(item.column))
+        present = validity(column)
+        if column.null_count:
+            yield (present if item.nulls_first else ~present).astype(np.uint64)
+        for word in _value_words(column, types[item.column]):
+            yield np.where(present, ~word if item.descending else word, np.uint64(0))
+
+
+def _value_words(column: pa.Array, kind: SqlType) -> Iterator[Word]:
+    if kind.kind == "string":
+        # Strings of any length in one word: their rank among those that are there.
+        yield pc.rank(column, tiebreaker="dense").to_numpy().astype(np.uint64)
+    else:
+        yield from ordered_words(column, kind)
+
+
+def _signs(plan: ViewPlan, answer: pa.Table) -> Iterator[Word]:
+    """0.0 and -0.0 are equal, and look different: the last of all ties."""
+    for output in plan.outputs:
+        if answer.num_rows and output.expression.type.is_floating:
+            column = whole(answer.column(output.name))
+            positive = ~np.signbit(fixed_values(column, output.expression.type).astype(np.float64))
+            yield np.where(validity(column), positive, False).astype(np.uint64)
