@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from headrace.cli import screen
 from headrace.cli.main import app
-from headrace.datasets import DATASETS, stream
+from headrace.datasets import DATASETS, fifo_updates, stream, tpch_tables
+from headrace.sources import UpdateFile
 
 HOUSING = DATASETS["housing"]
 SCALE = 0.004
@@ -81,7 +82,7 @@ def test_lists(tmp_path: Path) -> None:
     done = invoke()
     assert done.exit_code == 0
     assert all(name in done.stdout for name in DATASETS)
-    assert set(json.loads(invoke("--json").stdout)) == set(DATASETS)
+    assert set(json.loads(invoke("--json").stdout)) == {*DATASETS, "updates"}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,12 @@ def test_lists(tmp_path: Path) -> None:
         (["housing"], "--out"),
         (["housing", "--out", "x", "--deletes", "0.1"], "--batch"),
         (["housing", "--out", "x", "--scale", "-1"], "scale"),
+        (["housing", "--out", "x", "--window", "10"], "headrace data updates"),
+        (["updates"], "--out"),
+        (["updates", "--out", "x", "--batch", "10"], "--window"),
+        (["updates", "--out", "x", "--scale", "0"], "scale"),
+        (["updates", "--out", "."], "is a folder"),
+        (["updates", "--out", "no/such/folder/x", "--scale", "0.001"], "cannot be written"),
         (["housing", "--out", "x", "--scale", "0.001", "--batch", "9", "--deletes", "1"], "below 1"),
     ],
 )
@@ -115,3 +122,23 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(pq, "write_table", full)
     done = invoke("housing", "--scale", SCALE, "--out", tmp_path / "out")
     assert (done.exit_code, "No space left" in done.stderr, "free space" in done.stderr) == (1, True, True)
+
+
+def test_it_writes_a_file_of_updates(tmp_path: Path) -> None:
+    file = tmp_path / "updates.txt"
+    arguments = ("updates", "--scale", 0.001, "--window", 100, "--out", file, "--drain", "--shuffle", "--seed", 3)
+    done = invoke(*arguments)
+    assert done.exit_code == 0, done.output
+    expected = fifo_updates(tpch_tables(0.001), 100, shuffle=3, drain=True)
+    assert list(UpdateFile(file, batch=5_000)) == list(expected.batches(5_000))
+    assert "lineitem     6,005     6,005" in done.stdout
+    assert f"writing {expected.total:,} updates" in done.stderr
+    before = file.read_bytes()
+    again = invoke(*arguments)
+    assert (again.exit_code, "exists" in again.stderr, "--force" in again.stderr) == (1, True, True)
+    printed = json.loads(invoke(*arguments, "--force", "--json").stdout)
+    assert file.read_bytes() == before
+    assert printed["tables"]["orders"] == {"inserts": 1_500, "deletes": 1_500}
+    counted = (printed["updates"], printed["inserts"] + printed["deletes"], printed["bytes"])
+    assert counted == (expected.total, expected.total, len(before))
+    assert (printed["window"], printed["shuffle"], printed["late"], printed["out"]) == (100, 3, False, str(file))

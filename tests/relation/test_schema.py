@@ -35,6 +35,9 @@ def test_key_columns_become_not_null_and_others_stay_as_they_are():
         ("t", [ID], ["id", "id"], None, "repeats a column"),
         ("t", [Column(f"c{i}", SqlType("int")) for i in range(65)], [f"c{i}" for i in range(65)], None, "more than 64"),
         ("t", [ID], None, {"nope": "u"}, "references column 'nope' is not one of its columns"),
+        ("t", [ID, NAME], None, {("id", "nope"): "u"}, "references column 'nope' is not one of its columns"),
+        ("t", [ID, NAME], None, {("id", "id"): "u"}, "repeats one"),
+        ("t", [ID, NAME], None, {(): "u"}, "has no column"),
         ("", [ID], None, None, "table name '' is not a plain identifier"),
         ("1t", [ID], None, None, "not a plain identifier"),
         ("t;drop", [ID], None, None, "not a plain identifier"),
@@ -53,8 +56,35 @@ def test_a_definition_that_cannot_be_right_is_refused_when_it_is_made(name, colu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_definition_survives_the_commit_log(kind):
     columns = [ID, Column("x", SqlType.parse(kind), nullable=False), Column("y", SqlType.parse(kind))]
-    schema = TableSchema.of("t", columns, key=["id"], references={"y": "u", "x": "v"})
-    assert TableSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+    links = {"y": "u", ("y", "x"): "w", "x": "v"}
+    schema = TableSchema.of("t", columns, key=["id"], references=links, static=True, expected_rows=1_000)
+    stored = TableSchema.from_json(json.loads(json.dumps(schema.to_json())))
+    assert stored == schema
+    assert stored.expected_rows == 1_000
+
+
+def test_references_of_one_column_and_of_several():
+    columns = [ID, NAME, Column("n", SqlType("int"))]
+    schema = TableSchema.of("t", columns, references={("n", "id"): "u", ("name",): "v", "id": "u"})
+    assert dict(schema.references) == {"id": "u", ("n", "id"): "u", "name": "v"}
+    assert schema.foreign_keys == ((("id",), "u"), (("n", "id"), "u"), (("name",), "v"))
+    assert schema == TableSchema.of("t", columns, references={"id": "u", "name": "v", ("n", "id"): "u"})
+    assert schema != TableSchema.of("t", columns, references={"id": "u", "name": "v", ("id", "n"): "u"})
+
+
+def test_a_definition_of_an_older_location_is_read():
+    columns = [["id", "bigint", False], ["name", "string", True]]
+    old = {"name": "t", "columns": columns, "key": ["id"], "references": {"name": "u"}}
+    schema = TableSchema.from_json(old)
+    assert schema == TableSchema.of("t", [ID, NAME], "id", {"name": "u"})
+    assert (schema.static, schema.kept, schema.expected_rows) == (False, True, None)
+
+
+def test_the_expected_rows_are_a_hint_and_no_part_of_what_a_table_is():
+    assert TableSchema.of("t", [ID], expected_rows=5) == TableSchema.of("t", [ID])
+    for wrong in (-1, 1.5, True, "many"):
+        with pytest.raises(SchemaError, match="is no number of rows"):
+            TableSchema.of("t", [ID], expected_rows=wrong)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ again is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,8 @@ FIXED_SCHEMA = {"kafka", "rate", "rate-micro-batch", "socket"}
 DIFF = "__diff"
 
 
-def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> Iterator[str]:
-    """Create what the statements name, and yield notes that the user should read."""
+def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> None:
+    """Create what the statements name."""
     statements = list(statements)
     tables = [statement for statement in statements if isinstance(statement, TableStatement)]
     # Sources first: a wrong path is the likeliest mistake, and is found before anything is created.
@@ -40,10 +40,6 @@ def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> It
                 key=statement.key or None,
                 references=statement.references or None,
             )
-            for wide in statement.foreign_keys:
-                if len(wide.columns) > 1:
-                    columns = ", ".join(wide.columns)
-                    yield f"{statement.name}: the foreign key ({columns}) is not used; keys of one column are."
         else:
             _view(engine, statement)
     for name, source in sources.items():

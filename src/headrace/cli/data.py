@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli import updates
 from headrace.cli.screen import Json, err, grid, guarded, out, print_json, telling
 from headrace.errors import HeadraceError, StorageError
 
@@ -23,14 +24,19 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 TOLD_ROWS = 1_000_000
+UPDATES = "updates"
+PANEL = "Options of `headrace data updates`"
 
 
 @guarded
 def data(
-    name: Annotated[str | None, typer.Argument(help="Name of the data set; leave it out to list them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the data set, or `updates`; leave it out to list them.")
+    ] = None,
     scale: Annotated[float, typer.Option(help="How much data; what 1 means depends on the data set.")] = 1.0,
     directory: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the files; it must be new or empty.", metavar="DIR")
+        Path | None,
+        typer.Option("--out", help="Folder for the files, new or empty; for `updates` a new file.", metavar="PATH"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same rows.")] = 0,
     batch: Annotated[
@@ -39,15 +45,42 @@ def data(
     deletes: Annotated[
         float | None, typer.Option(help="Fraction of each batch that deletes earlier rows, below 1; needs --batch.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote into the folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")] = False,
+    window: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many lineitems stay; without it nothing is deleted.", rich_help_panel=PANEL),
+    ] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Delete everything at the end.", rich_help_panel=PANEL)
+    ] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="Orders come after their lineitems.", rich_help_panel=PANEL)
+    ] = False,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="Hold rows back at random, by --seed.", rich_help_panel=PANEL)
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Generate a data set of the papers as Parquet files: one a table, or numbered change batches."""
+    """Generate a data set of the papers as Parquet files: one a table, or numbered change batches.
+
+    `headrace data updates` writes TPC-H as one file of updates in text form instead.
+    """
     if name is None:
         _list(as_json)
         return
     if directory is None:
-        raise HeadraceError("There is no folder to write to.", way_out=f"Give one: headrace data {name} --out {name}")
+        raise HeadraceError("There is nothing to write to.", way_out=f"Give it: headrace data {name} --out {name}")
+    if name == UPDATES:
+        if batch is not None or deletes is not None:
+            raise HeadraceError("A file of updates has no batches.", way_out="Give --window to have rows deleted.")
+        wanted = updates.Wanted(scale, window, late, seed if shuffle else None, drain, directory)
+        updates.write(wanted, force=force, as_json=as_json)
+        return
+    if window is not None or drain or late or shuffle:
+        raise HeadraceError(
+            "--window, --drain, --late and --shuffle are for a file of updates.",
+            way_out="Write one with: headrace data updates --out updates.txt",
+        )
     if deletes is not None and batch is None:
         raise HeadraceError("Only change batches can delete rows.", way_out="Give --batch too, or leave --deletes out.")
     from headrace.datasets import dataset, stream
@@ -98,11 +131,12 @@ def _list(as_json: bool) -> None:
     from headrace.datasets import DATASETS
 
     if as_json:
-        print_json({name: found.about for name, found in DATASETS.items()})
+        print_json({name: found.about for name, found in DATASETS.items()} | {UPDATES: updates.ABOUT})
         return
     table = grid("data set", "what it is")
     for name, found in DATASETS.items():
         table.add_row(name, found.about)
+    table.add_row(UPDATES, updates.ABOUT)
     out().print(table)
     err().print("Write one with `headrace data NAME --out DIR`.", markup=False)
 

@@ -16,7 +16,9 @@ from headrace.errors import SchemaError
 def explain(
     location: Annotated[Path, typer.Argument(help="Folder of the state, as given to `headrace run --location`.")],
     view: Annotated[str, typer.Argument(help="Name of the view.")],
-    svg: Annotated[Path | None, typer.Option(help="Also draw the view tree of a join into this file.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Also draw the view tree or foreign-key graph of a join into this file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show how a view is kept: the strategy, why it was chosen, its state and its cost."""
@@ -28,7 +30,8 @@ def explain(
     if svg is not None:
         if not hasattr(explanation, "to_svg"):
             raise SchemaError(
-                f"View {view} has no view tree to draw.", way_out="Leave --svg out; the text says it all."
+                f"View {view} has no view tree or foreign-key graph to draw.",
+                way_out="Leave --svg out; the text says it all.",
             )
         svg.write_text(explanation.to_svg(), encoding="utf-8")
     if as_json:

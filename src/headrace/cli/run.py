@@ -58,8 +58,7 @@ def run(
         engine.on_bad_rows = on_bad_rows.value
 
         with working("Creating tables and views"):
-            for note in build(engine, statements, pipeline):
-                err().print(f"note: {note}", markup=False, soft_wrap=True)
+            build(engine, statements, pipeline)
         if available_now:
             with working("Processing what is available"):
                 engine.process_available()

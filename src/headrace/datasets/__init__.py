@@ -12,6 +12,7 @@ from headrace.datasets.housing import HOUSING
 from headrace.datasets.retailer import RETAILER
 from headrace.datasets.ssb import SSB, duplicated_ssb
 from headrace.datasets.tpch import TPCH, TPCH_SCHEMAS, duplicated_tpch, tpch_tables
+from headrace.datasets.windows import Updates, fifo_updates, fifo_window
 from headrace.errors import SchemaError
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "Dataset",
     "TPCH_SCHEMAS",
     "TableSpec",
+    "Updates",
     "dataset",
     "duplicated_ssb",
     "duplicated_tpch",
+    "fifo_updates",
+    "fifo_window",
     "stream",
     "tpch_tables",
 ]

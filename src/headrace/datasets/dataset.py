@@ -41,7 +41,8 @@ class TableSpec:
     ddl : columns and types, as Spark DDL.
     key : columns that identify a row, where the generator guarantees it; none for a bag.
     features : the numeric columns that a model learns from; not those that tables are joined on.
-    references : foreign keys, as pairs (column, table); as a mapping: `dict(spec.references)`.
+    references : foreign keys, as pairs (column, table), or (columns, table) in the order of that table's key; as a
+        mapping: `dict(spec.references)`.
 
     >>> oil = TableSpec("oil", "date BIGINT, oilprize DOUBLE", key=("date",), features=("oilprize",))
     >>> oil.schema.names
@@ -52,7 +53,7 @@ class TableSpec:
     ddl: str
     key: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
-    references: tuple[tuple[str, str], ...] = ()
+    references: tuple[tuple[str | tuple[str, ...], str], ...] = ()
 
     @classmethod
     def with_features(cls, name: str, ddl: str, *, apart: tuple[str, ...], key: tuple[str, ...] = ()) -> TableSpec:

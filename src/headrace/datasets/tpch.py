@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ _FIRST_DAY = int(np.datetime64("1992-01-01").astype(np.int64))
 _CLERK = len("Clerk#")
 
 
-def _plain(name: str, columns: str, key: tuple[str, ...], **references: str) -> TableSpec:
+def _plain(
+    name: str, columns: str, key: tuple[str, ...], *composite: tuple[tuple[str, ...], str], **references: str
+) -> TableSpec:
     ddl = ", ".join(f"{column} NOT NULL" for column in columns.split("; "))
-    return TableSpec(name, ddl, key, references=tuple(references.items()))
+    return TableSpec(name, ddl, key, references=(*references.items(), *composite))
 
 
 TPCH_SCHEMAS = {
@@ -76,7 +79,6 @@ TPCH_SCHEMAS = {
             ("o_orderkey",),
             o_custkey="customer",
         ),
-        # (l_partkey, l_suppkey) also references partsupp, which a reference of one column cannot say.
         _plain(
             "lineitem",
             "l_orderkey BIGINT; l_partkey BIGINT; l_suppkey BIGINT; l_linenumber INT; l_quantity DECIMAL(15, 2); "
@@ -84,6 +86,7 @@ TPCH_SCHEMAS = {
             "l_linestatus STRING; l_shipdate DATE; l_commitdate DATE; l_receiptdate DATE; l_shipinstruct STRING; "
             "l_shipmode STRING; l_comment STRING",
             ("l_orderkey", "l_linenumber"),
+            (("l_partkey", "l_suppkey"), "partsupp"),
             l_orderkey="orders",
             l_partkey="part",
             l_suppkey="supplier",
@@ -96,6 +99,11 @@ TPCH_SCHEMAS = {
 def tpch_tables(scale: float) -> dict[str, pa.Table]:
     """Make the eight plain tables of TPC-H at a scale factor, with the columns and types of `TPCH_SCHEMAS`."""
     return _read(scale, {name: table.schema.names for name, table in TPCH_SCHEMAS.items()})
+
+
+def tpch_columns(scale: float, columns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
+    """Make some columns of some plain tables of TPC-H at a scale factor."""
+    return _read(scale, {name: list(wanted) for name, wanted in columns.items()})
 
 
 def duplicated_tpch(duplicates: int = 2) -> Dataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -13,6 +13,9 @@ from headrace.relation.types import SqlType
 
 DIFF = "__diff"
 _MAX_KEY = 64
+
+Reference = str | tuple[str, ...]  # the column of a foreign key, or its columns in the order of the other table's key
+References = Mapping[str, str] | Mapping[tuple[str, ...], str] | Mapping[Reference, str]
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,18 @@ class TableSchema:
     >>> schema = TableSchema.of("t", [Column("id", SqlType("bigint")), Column("x", SqlType("double"))], key="id")
     >>> schema.key, schema.column("id").nullable
     (('id',), False)
+    >>> TableSchema.of("u", schema.columns, references={"id": "t", ("id", "x"): "v"}).references
+    (('id', 't'), (('id', 'x'), 'v'))
     """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
-    references: tuple[tuple[str, str], ...] = ()
+    references: tuple[tuple[Reference, str], ...] = ()
     static: bool = False  # it never changes once views read it
     kept: bool = True  # its rows are stored, so views can be made later and deletions can be checked
+    # A hint for plans that are made while the table is empty. No part of what the table is, so not compared.
+    expected_rows: int | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -46,17 +53,18 @@ class TableSchema:
         name: str,
         columns: Iterable[Column],
         key: str | Iterable[str] | None = None,
-        references: Mapping[str, str] | None = None,
+        references: References | None = None,
         *,
         static: bool = False,
         kept: bool = True,
+        expected_rows: int | None = None,
     ) -> TableSchema:
         """Check a definition and make a schema of it; key columns become NOT NULL."""
         check_name(name, "table")
         columns = list(columns)
         names = [column.name for column in columns]
         keys = (key,) if isinstance(key, str) else tuple(key or ())
-        links = dict(references or {})
+        links = {_columns(own): table for own, table in (references or {}).items()}
         if not columns:
             raise SchemaError(f"table {name!r} has no columns", way_out="give it at least one, as in 'id BIGINT'")
         folded = [column.lower() for column in names]
@@ -75,7 +83,7 @@ class TableSchema:
                     f"table {name!r}: column {column!r} begins with two underscores, which Headrace keeps for itself",
                     way_out="rename the column",
                 )
-        for what, wanted in (("key", keys), ("references", tuple(links))):
+        for what, wanted in (("key", keys), *(("references", link) for link in links)):
             for column in wanted:
                 if column not in names:
                     raise SchemaError(
@@ -87,17 +95,35 @@ class TableSchema:
                 f"table {name!r}: the key {keys} repeats a column or has more than {_MAX_KEY}",
                 way_out="name each key column once",
             )
+        for link in links:
+            if not link or len(set(link)) != len(link):
+                raise SchemaError(
+                    f"table {name!r}: the reference {link} has no column or repeats one",
+                    way_out="name each column once, in the order of the other table's key",
+                )
+        if expected_rows is not None and (type(expected_rows) is not int or expected_rows < 0):
+            raise SchemaError(
+                f"table {name!r}: expected_rows={expected_rows!r} is no number of rows",
+                way_out="give a whole number of 0 or more, or leave it out",
+            )
         fixed = tuple(Column(c.name, c.type, c.nullable and c.name not in keys) for c in columns)
         if not kept and keys:
             raise SchemaError(
                 f"table {name!r} has a key, but its rows are not to be kept: nothing could tell whether a key is there",
                 way_out="leave out key=..., or keep the rows",
             )
-        return cls(name, fixed, keys, tuple(sorted(links.items())), static, kept)
+        # A reference of one column stays the plain name it mostly is.
+        pairs = tuple((link[0] if len(link) == 1 else link, table) for link, table in sorted(links.items()))
+        return cls(name, fixed, keys, pairs, static, kept, expected_rows)
 
     def column(self, name: str) -> Column:
         """Find a column by name."""
         return next(column for column in self.columns if column.name == name)
+
+    @property
+    def foreign_keys(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """The references, all in one form: own columns, in the order of the other table's key, and that table."""
+        return tuple((_columns(own), table) for own, table in self.references)
 
     @property
     def arrow(self) -> pa.Schema:
@@ -119,23 +145,33 @@ class TableSchema:
             "name": self.name,
             "columns": [[c.name, str(c.type), c.nullable] for c in self.columns],
             "key": list(self.key),
-            "references": dict(self.references),
+            "references": [[list(own), table] for own, table in self.foreign_keys],
             "static": self.static,
             "kept": self.kept,
+            "expected_rows": self.expected_rows,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> TableSchema:
         """Read a definition back from the commit log."""
+        links = data["references"]
+        if not isinstance(links, Mapping):
+            links = {tuple(own): table for own, table in links}  # type: ignore[attr-defined]
+        # Otherwise a location of before references could have several columns: {column: table}.
         columns = [Column(name, SqlType.parse(kind), nullable) for name, kind, nullable in data["columns"]]  # type: ignore[attr-defined]
         return cls.of(
             data["name"],  # type: ignore[arg-type]
             columns,
             data["key"],  # type: ignore[arg-type]
-            data["references"],  # type: ignore[arg-type]
+            links,
             static=bool(data.get("static", False)),
             kept=bool(data.get("kept", True)),
+            expected_rows=data.get("expected_rows"),  # type: ignore[arg-type]
         )
+
+
+def _columns(own: Reference) -> tuple[str, ...]:
+    return (own,) if isinstance(own, str) else tuple(own)
 
 
 def ddl(columns: Iterable[Column]) -> str:

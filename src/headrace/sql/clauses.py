@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.sql.cursor import Cursor
 from headrace.sql.lexer import Kind, Token
@@ -18,10 +18,11 @@ _UNKNOWN_CONSTRAINTS = ("UNIQUE", "CHECK", "DEFAULT", "GENERATED", "COLLATE")
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """Columns that hold the key of another table."""
+    """Columns that hold the key of another table; `theirs` are that table's columns, where they are named."""
 
     columns: tuple[str, ...]
     table: str
+    theirs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def columns(cursor: Cursor) -> Columns:
     if not declared.names:
         raise cursor.error("a table needs at least one column", _COLUMN_FORM, start)
     spelling = _spelling(cursor, declared)
-    foreign_keys = (ForeignKey(spelling(reference.columns), reference.table) for reference in declared.foreign_keys)
+    foreign_keys = (replace(reference, columns=spelling(reference.columns)) for reference in declared.foreign_keys)
     return Columns(", ".join(declared.ddl), spelling(declared.key), tuple(foreign_keys))
 
 
@@ -148,6 +149,7 @@ def _type(cursor: Cursor, column: Token) -> str:
 
 def _reference(cursor: Cursor, own: tuple[str, ...]) -> ForeignKey:
     table = cursor.identifier("the table that is referred to").name
+    theirs: tuple[str, ...] = ()
     if cursor.now.is_symbol("("):
         at = cursor.now
         theirs = cursor.names("the columns that are referred to")
@@ -155,7 +157,7 @@ def _reference(cursor: Cursor, own: tuple[str, ...]) -> ForeignKey:
             raise cursor.error(
                 f"{len(own)} columns cannot refer to {len(theirs)}", "Name as many columns on both sides.", at
             )
-    return ForeignKey(own, table)
+    return ForeignKey(own, table, theirs)
 
 
 def _set_key(cursor: Cursor, declared: _Declared, key: tuple[str, ...], at: Token) -> None:

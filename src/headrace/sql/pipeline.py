@@ -8,7 +8,7 @@ view's query is handed on as it is written, and Spark itself judges it when the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.errors import PipelineError
@@ -30,9 +30,9 @@ class TableStatement:
     line: int
 
     @property
-    def references(self) -> dict[str, str]:
-        """The foreign keys of one column, as column -> table."""
-        return {reference.columns[0]: reference.table for reference in self.foreign_keys if len(reference.columns) == 1}
+    def references(self) -> dict[str | tuple[str, ...], str]:
+        """The foreign keys, as column -> table, or columns -> table."""
+        return {key.columns[0] if len(key.columns) == 1 else key.columns: key.table for key in self.foreign_keys}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,30 @@ def parse_pipeline(text: str, file: str = "pipeline") -> tuple[Statement, ...]:
         statements.append(statement)
     if not statements:
         raise PipelineError(f"{file} has no statements.", way_out=_FORMS)
-    return tuple(statements)
+    keys = {table.name.lower(): table.key for table in statements if isinstance(table, TableStatement)}
+    return tuple(
+        _in_key_order(table, keys, file) if isinstance(table, TableStatement) else table for table in statements
+    )
+
+
+def _in_key_order(table: TableStatement, keys: dict[str, tuple[str, ...]], file: str) -> TableStatement:
+    """Put the columns of each foreign key in the order of the key they refer to, where the pipeline has that table."""
+    ordered = []
+    for reference in table.foreign_keys:
+        key = keys.get(reference.table.lower(), ())
+        own = dict(zip((name.lower() for name in reference.theirs), reference.columns, strict=False))
+        if own and reference.table.lower() in keys:
+            if sorted(own) != sorted(map(str.lower, key)):
+                raise PipelineError(
+                    f"{file}, line {table.line}: table {table.name} refers to {reference.table} "
+                    f"({', '.join(reference.theirs)}), which is not its primary key.",
+                    way_out=f"Refer to its key, ({', '.join(key)})."
+                    if key
+                    else f"Give {reference.table} a PRIMARY KEY.",
+                )
+            reference = replace(reference, columns=tuple(own[name.lower()] for name in key))
+        ordered.append(reference)
+    return replace(table, foreign_keys=tuple(ordered))
 
 
 def _split(all_tokens: list[Token]) -> list[list[Token]]:
