@@ -19,7 +19,10 @@ from headrace.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = [ROOT / "README.md", *(ROOT / "docs" / f"{page}.md" for page in ("tutorial", "models", "joins", "testing"))]
+PROGRAMS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{page}.md" for page in ("tutorial", "models", "joins", "testing", "update-streams")),
+]
 MARK = "\x1e"
 # A JVM that lives for seconds spends most of them compiling; the quick compiler nearly halves these tests.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

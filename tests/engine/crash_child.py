@@ -35,6 +35,8 @@ VIEWS = {
     "FROM t GROUP BY shop",
     "total": "SELECT COUNT(*) AS n, AVG(price) AS price FROM t WHERE x > 0",
     "pairs": "SELECT a.shop, COUNT(*) AS n, SUM(a.price) AS price FROM t a JOIN t b ON a.shop = b.shop GROUP BY a.shop",
+    # A row refers to the one before it: live tuples.
+    "before": "SELECT a.id, b.shop AS shop, a.price + b.price AS price FROM t a JOIN t b ON a.id - 1 = b.id",
 }
 DRIVER_ROWS = 45  # larger steps than this one go to Spark, so that both paths are killed
 

@@ -19,9 +19,12 @@ import headrace as hr
 from headrace.runtime.java import ensure_java
 from headrace.testing.oracle import Oracle
 from pyspark.sql import SparkSession
-spec = spec_from_file_location("test_oracle", sys.argv[1])
-test_oracle = module_from_spec(spec)
-spec.loader.exec_module(test_oracle)
+def load(name):
+    spec = spec_from_file_location(name, Path(sys.argv[1]) / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+test_oracle, test_foreign = load("test_oracle"), load("test_foreign")
 ensure_java()
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 for name, value in {
@@ -35,6 +38,8 @@ spark.sparkContext.setLogLevel("ERROR")
 for seed in (101, 102, 103):
     with hr.Engine(spark, Path(sys.argv[2]) / f"state{seed}", executor="spark", buckets=3) as engine:
         test_oracle.check_stream(engine, Oracle(spark), seed, steps=3, size=40, as_frames=seed % 2 == 0)
+with hr.Engine(spark, Path(sys.argv[2]) / "foreign", executor="spark", buckets=3) as engine:
+    test_foreign.check_steps(engine, Oracle(spark), 104, steps=3, sizes={})
 blocks = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
 print("same", blocks, flush=True)
 spark.stop()
@@ -43,9 +48,8 @@ spark.stop()
 
 @pytest.mark.timeout(900)
 def test_local_cluster(tmp_path: Path) -> None:
-    oracle = Path(__file__).parent / "test_oracle.py"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(oracle), str(tmp_path)],
+        [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=800,

@@ -31,5 +31,6 @@ BENCHMARKS = {
     "ssb": _covariance("ssb", "SSB with duplicated dimensions, 33 features"),
     "tpch-covariance": _covariance("tpch-covariance", "TPC-H with duplicated dimensions, 31 features"),
     "inventory-growth": Benchmark("growth", "the same small batch into a small and a large table"),
+    "foreign-key": Benchmark("foreign", "TPC-H queries under a sliding window, with peers"),
     "scaling": Benchmark("scaling", "one core and two, measured; 64 on paper"),
 }

@@ -33,7 +33,7 @@ from headrace.learn.regression import LinearRegression
 from headrace.relation import runfile
 from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import TableSchema, check_name
+from headrace.relation.schema import References, TableSchema, check_name
 from headrace.runtime.location import Location
 from headrace.runtime.program import table_arrangement, view_arrangement
 from headrace.sql.session import SqlSession
@@ -140,9 +140,10 @@ class Engine:
         schema: str | StructType | pa.Schema,
         *,
         key: str | tuple[str, ...] | list[str] | None = None,
-        references: Mapping[str, str] | None = None,
+        references: References | None = None,
         static: bool = False,
         keep_rows: bool = True,
+        expected_rows: int | None = None,
     ) -> Table:
         """Register a table that changes.
 
@@ -150,17 +151,22 @@ class Engine:
         ----------
         schema : Spark DDL ("id BIGINT, price DECIMAL(10, 2) NOT NULL"), a StructType or an Arrow schema.
         key : column or columns that identify a row; without a key the table is a bag.
-        references : foreign keys, as {column: table}.
+        references : foreign keys, as {column: table}; one of several columns as {(column, column): table}, in the order
+            of that table's key.
         static : the table is loaded before views are made over it and never changes after that, which saves views
             over joins part of their state.
         keep_rows : False for a stream whose rows only go into the views that are there: nothing is stored, so views
             made later start empty, and deletions are not checked.
+        expected_rows : about how many rows the table will hold: a hint for planning views while it is empty, where the
+            sizes of tables decide. Answers do not depend on it.
 
-        Registering the same definition again returns the table that is there.
+        Registering the same definition again returns the table that is there, with the hint that it was made with.
         """
         with self._lock:
             columns = columns_of(name, schema)
-            definition = TableSchema.of(name, columns, key, references, static=static, kept=keep_rows)
+            definition = TableSchema.of(
+                name, columns, key, references, static=static, kept=keep_rows, expected_rows=expected_rows
+            )
             if name in self._tables:
                 if self._tables[name].schema != definition:
                     raise SchemaError(

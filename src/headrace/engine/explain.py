@@ -6,15 +6,21 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headrace.factorized.bucket import part_name
 from headrace.factorized.explain import JoinExplanation, explain_join
 from headrace.factorized.planner import stop_proposal
 from headrace.factorized.view import JoinView
+from headrace.foreign.explain import ForeignExplanation, explain_foreign
+from headrace.foreign.view import ForeignView
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.view import Shape
+from headrace.relation.arrangement import counts
 from headrace.rings import Integer
 from headrace.runtime.log import Snapshot
+from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import view_arrangement, why_catalyst
 
 if TYPE_CHECKING:
@@ -168,6 +174,47 @@ def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanatio
     )
 
 
+def explain_live(engine: Engine, name: str, view: PlannedView) -> ForeignExplanation:
+    """Explain a view over a foreign-key join as of the last step."""
+    return engine._store.read(lambda snapshot: _explained_live(engine, name, view, snapshot))
+
+
+def _explained_live(engine: Engine, name: str, view: PlannedView, snapshot: Snapshot) -> ForeignExplanation:
+    kernel, layout = view.kernel, view.layout
+    assert isinstance(kernel, ForeignView)
+    assert layout is not None
+    alive = {
+        part: sum(b.live for b in snapshot.arrangements.get(view_arrangement(name, part), {}).values())
+        for part in kernel.arrangements
+    }
+    # Rows of the root may be equal, or be so without the columns that the view does not need; others have keys.
+    counted = [GROUPS, *(join.waiting for join in kernel.chain.of(kernel.chain.graph.root))]
+    return explain_foreign(
+        name,
+        view.definition.sql,
+        view.definition.chosen["why"],
+        kernel,
+        {table: engine.tables[table].key for table in kernel.rows.tables},
+        alive | {part: _rows_in(engine, view_arrangement(name, part), snapshot) for part in counted},
+        alive[GROUPS],
+        arrangement_sizes(name, kernel.arrangements, snapshot),
+        {part: (_keys(layout, part), _payload(layout) if part == GROUPS else "count") for part in layout.arrangements},
+        _evaluated(kernel),
+        snapshot.summary,
+        None if layout.plan.having is None else _readable_having(layout),
+    )
+
+
+def _rows_in(engine: Engine, arrangement: str, snapshot: Snapshot) -> int:
+    """How many rows the entries of an arrangement stand for: the sum of all counts, over runs as they are."""
+    total = 0
+    for state in snapshot.arrangements.get(arrangement, {}).values():
+        for run in OPEN.of(str(engine.location), state):
+            run.check(np.arange(run.rows))
+            total += int(counts(run.payload).sum())
+    return total
+
+
 def _evaluated(kernel: ViewKernel) -> tuple[str, str]:
     reason = next(filter(None, map(why_catalyst, kernel.sides)), None)
     if reason is None:
@@ -193,6 +240,8 @@ def _payload(layout: ViewLayout) -> str:
             words.append("row count")
         elif part.role == "present":
             words.append(f"count{argument}")
+        elif part.role == "distinct":
+            words.append(f"count of the different values{argument}")
         elif isinstance(part.ring, Integer):
             words.append(f"exact {64 * part.ring.limbs}-bit sum{argument}")
         else:

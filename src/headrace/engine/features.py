@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.errors import SchemaError
-from headrace.factorized.variables import is_number
+from headrace.relation.variables import is_number
 from headrace.sql.catalyst import AnalysedView
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.operators.aggregate import empty_total, read
+from headrace.operators.aggregate import empty_total, read, read_pieces
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, scan
 from headrace.relation.layout import TableLayout
+from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column, ddl
 from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
@@ -42,14 +43,29 @@ def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: in
 
 def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> pa.Table:
     """Read one bucket of a view as k0.., a0..; the total of a view without GROUP BY is never missing."""
-    parts = {
-        part: OPEN.of(root, state.get(view_arrangement(name, part), {}).get(bucket, BucketState()))
-        for part in layout.arrangements
-    }
-    groups = read(layout, parts)
+    groups = read(layout, _parts(root, layout, name, state, bucket))
     if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == total_bucket(state, name):
         groups = empty_total(layout)
     return repeated(layout, groups)
+
+
+def view_pieces(
+    root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int, rows: int
+) -> Iterator[pa.Table]:
+    """Read a view as k0.., a0.., bucket after bucket, about so many groups at a time."""
+    if layout.plan.shape is Shape.TOTAL:  # one row, which may not be stored
+        yield from (view_bucket(root, layout, name, state, bucket) for bucket in range(buckets))
+        return
+    for bucket in range(buckets):
+        for groups in read_pieces(layout, _parts(root, layout, name, state, bucket), rows):
+            yield repeated(layout, groups)
+
+
+def _parts(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> dict[str, list[StoredRun]]:
+    return {
+        part: OPEN.of(root, state.get(view_arrangement(name, part), {}).get(bucket, BucketState()))
+        for part in layout.arrangements
+    }
 
 
 def total_bucket(state: Arrangements, name: str) -> int:

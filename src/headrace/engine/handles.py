@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,12 +11,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames
-from headrace.engine.explain import Explanation, explain, explain_kept
+from headrace.engine.explain import Explanation, explain, explain_kept, explain_live
 from headrace.engine.planning import PlannedView
 from headrace.errors import SchemaError
 from headrace.factorized.explain import JoinExplanation
+from headrace.foreign.explain import ForeignExplanation
+from headrace.foreign.view import ForeignView
 from headrace.operators.aggregate import empty_total, read_changes
 from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.operators.order import arranged, limited_changes
 from headrace.plan.view import Shape
 from headrace.relation import runfile
 from headrace.relation.change import cancelled
@@ -99,12 +103,14 @@ class View:
     def rows(self) -> int:
         """How many rows the view has now."""
         plan = self._layout.plan
-        if plan.having is None and plan.shape is Shape.TOTAL:
-            return 1
-        if plan.having is None and plan.shape is Shape.GROUPS:
+        if plan.having is not None or plan.shape is Shape.ROWS:
+            return self.to_arrow().num_rows
+        if plan.shape is Shape.TOTAL:
+            rows = 1
+        else:
             buckets = self._engine._store.snapshot.arrangements.get(view_arrangement(self.name, GROUPS), {})
-            return sum(state.live for state in buckets.values())
-        return self.to_arrow().num_rows
+            rows = sum(state.live for state in buckets.values())
+        return rows if plan.limit is None else min(rows, plan.limit)
 
     def to_df(self) -> DataFrame:
         """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
@@ -123,22 +129,61 @@ class View:
     def to_arrow(self) -> pa.Table:
         """The view as of the last step."""
         self._check_there()
-        root, buckets = str(self._engine.location), range(self._engine.buckets)
-        groups = self._engine._store.read(
-            lambda snapshot: pa.concat_tables(
-                [frames.view_bucket(root, self._layout, self.name, snapshot.arrangements, b) for b in buckets]
-            )
-        )
-        return self._finish(groups)
+        return self._finish(self._engine._store.read(self._groups))
 
     def to_pandas(self) -> pd.DataFrame:
         """The view as of the last step, as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
+    def enumerate(self) -> Iterator[dict[str, Any]]:
+        """List the rows of the view as of the last step, one after the other; later steps do not change them.
+
+        Rows are read as they are asked for: the first comes as fast as any other, however many there are. Only ORDER BY
+        and LIMIT need all of them first.
+        """
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def batches(self, rows: int = 8_192) -> Iterator[pa.RecordBatch]:
+        """The rows of the view as of the last step, as Arrow batches of about so many rows, read as they are asked for.
+
+        Their order is that of the state, unless the view has an ORDER BY or a LIMIT: then all rows are read first.
+        """
+        self._check_there()
+        if rows < 1:
+            raise SchemaError(f"batches of {rows} rows hold nothing", way_out="ask for 1 row or more")
+        return self._batches(rows)
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        plan, engine = self._layout.plan, self._engine
+        if plan.order or plan.limit is not None:
+            yield from self.to_arrow().to_batches(max_chunksize=rows)
+            return
+        owner = Pin()  # lives as long as this generator, and with it the files of the snapshot
+        state = engine._store.pin_for(owner).arrangements
+        for groups in frames.view_pieces(str(engine.location), self._layout, self.name, state, engine.buckets, rows):
+            yield from self._finish(groups).to_batches()
+
     def changes(self) -> pa.Table:
         """What the last step changed: rows that left with `__diff` -1, rows that came with +1."""
         self._check_there()
-        pairs = self._engine._store.read(self._read_changes)
+        plan = self._layout.plan
+        if plan.limit is None:
+            changed = self._engine._store.read(self._changed_groups)
+            return arranged(plan, cancelled(self._finish(changed, keep=(DIFF,), arrange=False)))
+        changed, groups = self._engine._store.read(lambda s: (self._changed_groups(s), self._groups(s)))
+        changes = cancelled(self._finish(changed, keep=(DIFF,), arrange=False))
+        return limited_changes(plan, self._finish(groups, arrange=False), changes)
+
+    def _groups(self, snapshot: Snapshot) -> pa.Table:
+        root, buckets = str(self._engine.location), range(self._engine.buckets)
+        return pa.concat_tables(
+            [frames.view_bucket(root, self._layout, self.name, snapshot.arrangements, b) for b in buckets]
+        )
+
+    def _changed_groups(self, snapshot: Snapshot) -> pa.Table:
+        """The changed groups as they were, with `__diff` -1, and as they are, with +1."""
+        pairs = self._read_changes(snapshot)
         sides = []
         for side, sign in ((0, -1), (1, 1)):
             tables = [pair[side] for pair in pairs]
@@ -146,8 +191,7 @@ class View:
                 tables = [empty_total(self._layout)]
             sides += [_with_diff(self._layout, table, sign) for table in tables]
         columns = [*frames.slot_columns(self._layout), Column(DIFF, SqlType("bigint"))]
-        groups = pa.concat_tables(sides) if sides else arrow_schema(columns).empty_table()
-        return cancelled(self._finish(groups, keep=(DIFF,)))
+        return pa.concat_tables(sides) if sides else arrow_schema(columns).empty_table()
 
     def _read_changes(self, snapshot: Snapshot) -> list[tuple[pa.Table, pa.Table]]:
         runs = [runfile.read(self._engine.location / "runs" / name) for name in snapshot.changes.get(self.name, [])]
@@ -159,28 +203,31 @@ class View:
         if self._engine.views.get(self.name) is not self:
             raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again with engine.view(...)")
 
-    def explain(self) -> Explanation | JoinExplanation | RecomputeExplanation:
+    def explain(self) -> Explanation | JoinExplanation | ForeignExplanation | RecomputeExplanation:
         """Say how the view is kept, why so, and what it costs."""
         self._check_there()
+        if isinstance(self.planned.kernel, ForeignView):
+            return explain_live(self._engine, self.name, self.planned)
         if self.planned.planned is not None:
             return explain_kept(self._engine, self.name, self.planned)
         return explain(self._engine, self)
 
-    def _finish(self, groups: pa.Table, keep: tuple[str, ...] = ()) -> pa.Table:
+    def _finish(self, groups: pa.Table, keep: tuple[str, ...] = (), arrange: bool = True) -> pa.Table:
         wanted = [*self.schema, *(pa.field(name, pa.int64()) for name in keep)]
         if self._is_plain():
             plan = self._layout.plan
             columns = [groups.column(str(output.expression.value)) for output in plan.outputs]
-            return pa.table([*columns, *(groups.column(name) for name in keep)], schema=pa.schema(wanted))
+            answer = pa.table([*columns, *(groups.column(name) for name in keep)], schema=pa.schema(wanted))
+            return arranged(plan, answer) if arrange else answer
         slots = [*frames.slot_columns(self._layout), *(Column(name, SqlType("bigint")) for name in keep)]
         # One chunk, because createDataFrame stops at the first chunk that is empty, as an unused bucket's is.
         frame = self._engine._sql.spark.createDataFrame(groups.combine_chunks(), ddl(slots))
-        return self._analysed.catalyst.finish(frame, keep=keep).toArrow().cast(pa.schema(wanted))
+        return self._analysed.catalyst.finish(frame, keep=keep, arrange=arrange).toArrow().cast(pa.schema(wanted))
 
     def _is_plain(self) -> bool:
         plan = self._layout.plan
         simple = all(output.expression.op == "column" for output in plan.outputs)
-        return simple and plan.having is None and not plan.order
+        return simple and plan.having is None
 
     def __repr__(self) -> str:
         return f"View({self.name!r}, {self.sql!r})"

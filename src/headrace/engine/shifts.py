@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame
 from headrace.engine.planning import PlannedView
 from headrace.engine.recompute import RecomputedMoments
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.factorized.variables import as_numbers
 from headrace.factorized.view import JoinView
 from headrace.operators.kernel import MapSide
 from headrace.plan import native
 from headrace.relation.change import ChangeBatch
 from headrace.relation.columns import whole
+from headrace.relation.variables import as_numbers
 from headrace.runtime.program import why_catalyst
 
 _SAMPLE = 4096

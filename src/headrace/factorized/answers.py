@@ -10,7 +10,6 @@ import numpy as np
 
 from headrace.factorized.bucket import growth, without_residue
 from headrace.factorized.sums import SumsAlgebra
-from headrace.factorized.variables import Variables
 from headrace.operators.aggregate import maintain
 from headrace.operators.delta import split
 from headrace.operators.kernel import Incoming, Lifted, Reduced, State, ViewChange
@@ -19,6 +18,7 @@ from headrace.relation import kernels
 from headrace.relation.arrangement import alive, lookup
 from headrace.relation.keys import KeyLayout
 from headrace.relation.run import Run, merge
+from headrace.relation.variables import Variables
 from headrace.rings import Group, Payload, take
 from headrace.rings.covariance import Covariance
 

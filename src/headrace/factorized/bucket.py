@@ -14,10 +14,10 @@ import numpy as np
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.delta import delta, in_order
 from headrace.factorized.maintenance import MaintenancePlan, Stage
-from headrace.factorized.variables import Variables
 from headrace.operators.kernel import State
 from headrace.relation.arrangement import AnyRun, counts, lookup
 from headrace.relation.run import Run, merge
+from headrace.relation.variables import Variables
 from headrace.rings import Group, take
 
 _SAMPLE = 256

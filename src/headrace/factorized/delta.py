@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.maintenance import MaintenancePlan, Probe, Statement
-from headrace.factorized.variables import Variables
 from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, alive, lookup, stretches
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
+from headrace.relation.variables import Variables
 from headrace.rings import Group, Payload, take
 
 _SORTED_BITS = 44  # keys that vary in no more bits are grouped faster by sorting them than by hashing them

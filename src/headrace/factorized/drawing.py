@@ -6,44 +6,47 @@ written by hand, with widths from the lengths of texts, so that it needs no libr
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import escape, quoteattr
+
+from headrace.plan import svg
+from headrace.plan.svg import (
+    CHAR,
+    EDGE,
+    FAINT,
+    FOOT,
+    HEAD,
+    INK,
+    KEPT,
+    LINE,
+    MARGIN,
+    PAD,
+    PAPER,
+    REPLICATED,
+    WIDEST,
+    Key,
+    Look,
+    cut,
+    length,
+)
 
 if TYPE_CHECKING:
     from headrace.factorized.explain import JoinExplanation, ViewExplained
 
-_CHAR = 7.4  # of the widest usual monospace font at 12 pixels, and a little more
-_LINE = 17
-_PAD = 11
 _GAP_X, _GAP_Y = 22, 46
 _PILL, _DROP = 24, 16  # height of a relation, and its distance from the view above it
-_MARGIN = 24
-_HEAD = 62
-_WIDEST = 40  # characters of a line; what is longer is cut, and whole in the tooltip
 _KEYS = 30  # characters of a view's keys, unless the first alone has more
 _ROW = 1500  # a layer wider than this is broken into rows
-_BOX = 4 * _LINE + 2 * _PAD - 4
-_FONT = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-_INK, _FAINT, _PAPER, _EDGE = "#1b2733", "#5b6b7b", "#fbfcfd", "#9aa9b8"
-_STYLES = {  # fill, stroke, dashes
-    "kept": ("#d9ebfb", "#2f74b5", ""),
-    "replicated": ("#fdeccb", "#b9770e", ""),
-    "not kept": (_PAPER, "#7b8a99", "5 4"),
-    "relation": ("#e4e9ee", "#7b8a99", ""),
-}
+_BOX = 4 * LINE + 2 * PAD - 4
+_RELATION = Look("#e4e9ee", "#7b8a99")
 _LEGEND = {
-    "kept": "kept",
-    "replicated": "kept once, read by every bucket",
-    "not kept": "not kept",
-    "relation": "relation",
+    "kept": Key("kept", KEPT),
+    "replicated": Key("kept once, read by every bucket", REPLICATED),
+    "not kept": Key("not kept", Look(PAPER, "#7b8a99", "5 4")),
+    "relation": Key("relation", _RELATION, 7),
 }
-# What XML cannot hold, even escaped.
-_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass
@@ -58,12 +61,12 @@ class _Box:
 
     @property
     def width(self) -> float:
-        return max(map(_length, self.lines)) * _CHAR + 2 * _PAD
+        return max(map(length, self.lines)) * CHAR + 2 * PAD
 
     @property
     def pill(self) -> float:
         """The width of the relation below."""
-        return _length(self.relation) * _CHAR + 2 * _PAD if self.relation else 0
+        return length(self.relation) * CHAR + 2 * PAD if self.relation else 0
 
     @property
     def space(self) -> float:
@@ -90,34 +93,26 @@ def to_svg(e: JoinExplanation) -> str:
         _place_layers(boxes)
     head = _headline(e)
     # Only what is there is explained.
-    legend = [style for style in _LEGEND if style in {*(box.style for box in boxes.values()), "relation"}]
-    drawn = max(box.x + box.space / 2 for box in boxes.values()) - _MARGIN
-    inner = max(drawn, _legend_width(legend), *(_length(line) * _CHAR * size / 12 for line, size in head))
+    styles = {*(box.style for box in boxes.values()), "relation"}
+    legend = [key for style, key in _LEGEND.items() if style in styles]
+    drawn = max(box.x + box.space / 2 for box in boxes.values()) - MARGIN
+    inner = max(drawn, svg.legend_width(legend), svg.head_width(head))
     for box in boxes.values():  # in the middle, where the title or the legend is wider
         box.x += (inner - drawn) / 2
     bottom = max(box.y + _BOX + (_DROP + _PILL if box.relation else 0) for box in boxes.values())
-    width, height = inner + 2 * _MARGIN, bottom + 66
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" font-family="{_FONT}" font-size="12">',
-        f"<title>{_escaped(head[0][0])}</title>",
-        # A background of its own makes it readable on a dark page too.
-        f'<rect class="background" width="100%" height="100%" fill="{_PAPER}"/>',
-    ]
-    for i, (line, size) in enumerate(head):
-        parts.append(_text(_MARGIN, 34 + 21 * i, line, size, _FAINT if i else _INK, bold=not i))
-    parts += [_edge(box, boxes[child], 1 if is_tree else 0.6) for box in boxes.values() for child in box.view.children]
+    width, height = inner + 2 * MARGIN, bottom + FOOT
+    parts = [_edge(box, boxes[child], 1 if is_tree else 0.6) for box in boxes.values() for child in box.view.children]
     for box in boxes.values():
         parts += _drawn(box)
-    parts += _drawn_legend(legend, height - 26)
-    return "\n".join([*parts, "</svg>", ""])
+    parts += svg.legend(legend, height - 26)
+    return svg.document(width, height, head, parts)
 
 
 def _headline(e: JoinExplanation) -> list[tuple[str, int]]:
     by = f"partitioned by {e.partition}" if e.partition is not None else "not partitioned"
     kept = sum(view.kept for view in e.views)
     state = f"{kept} of {len(e.views)} views kept, {e.state_bytes:,} bytes in {e.buckets} buckets"
-    return [(_cut(f"{e.kind} {e.view}: {e.strategy}, {by}", 2 * _WIDEST), 15), (state, 12)]
+    return [(cut(f"{e.kind} {e.view}: {e.strategy}, {by}", 2 * WIDEST), 15), (state, 12)]
 
 
 def _box(e: JoinExplanation, view: ViewExplained) -> _Box:
@@ -131,8 +126,8 @@ def _box(e: JoinExplanation, view: ViewExplained) -> _Box:
     )
     relation = view.relation or ""
     if relation in e.static:
-        relation = f"{_cut(relation, _WIDEST - 9)} (static)"
-    return _Box(view, tuple(_cut(line, _WIDEST) for line in lines), _cut(relation, _WIDEST))
+        relation = f"{cut(relation, WIDEST - 9)} (static)"
+    return _Box(view, tuple(cut(line, WIDEST) for line in lines), cut(relation, WIDEST))
 
 
 def _keys(keys: Sequence[str]) -> str:
@@ -152,8 +147,8 @@ def _place_tree(boxes: dict[str, _Box], root: str) -> None:
         children = boxes[name].view.children
         below = sum(strip[child] for child in children) + _GAP_X * max(0, len(children) - 1)
         strip[name] = max(boxes[name].space, below)
-    start = {root: float(_MARGIN)}
-    boxes[root].y = _MARGIN + _HEAD
+    start = {root: float(MARGIN)}
+    boxes[root].y = MARGIN + HEAD
     for name in downwards:
         box = boxes[name]
         box.x = start[name] + strip[name] / 2
@@ -185,9 +180,9 @@ def _place_layers(boxes: dict[str, _Box]) -> None:
         layers.append(layer)
     rows = [row for layer in reversed(layers) for row in _rows(boxes, layer)]
     widest = max(_row_width(boxes, row) for row in rows)
-    y = float(_MARGIN + _HEAD)
+    y = float(MARGIN + HEAD)
     for row in rows:
-        x = _MARGIN + (widest - _row_width(boxes, row)) / 2
+        x = MARGIN + (widest - _row_width(boxes, row)) / 2
         for name in row:
             box = boxes[name]
             box.x, box.y = x + box.space / 2, y
@@ -214,72 +209,23 @@ def _edge(above: _Box, below: _Box, opacity: float) -> str:
     half = (bottom - top) / 2
     return (
         f'<path class="edge" d="M{above.x:.1f} {top:.1f} C{above.x:.1f} {top + half:.1f} {below.x:.1f} '
-        f'{bottom - half:.1f} {below.x:.1f} {bottom:.1f}" fill="none" stroke="{_EDGE}" stroke-width="1.3" '
+        f'{bottom - half:.1f} {below.x:.1f} {bottom:.1f}" fill="none" stroke="{EDGE}" stroke-width="1.3" '
         f'stroke-opacity="{opacity:g}"/>'
     )
 
 
 def _drawn(box: _Box) -> Iterator[str]:
     view = box.view
-    yield f'<g class="view" data-view={_attribute(view.name)}>'
+    yield f'<g class="view" data-view={svg.attribute(view.name)}>'
     kept = "kept" if view.kept else "not kept"
-    yield f"<title>{_escaped(f'{view.name}: {view.payload}; {kept}: {view.why}; {view.where}')}</title>"
-    yield _rect(box.style, box.x - box.width / 2, box.y, box.width, _BOX, 6)
+    yield f"<title>{svg.escaped(f'{view.name}: {view.payload}; {kept}: {view.why}; {view.where}')}</title>"
+    yield svg.rect(_LEGEND[box.style].look, box.x - box.width / 2, box.y, box.width, _BOX, 6)
     for i, line in enumerate(box.lines):
-        y = box.y + _PAD + 10 + i * _LINE
-        yield _text(box.x, y, line, 12, _INK if i < 2 else _FAINT, bold=not i, middle=True)
+        y = box.y + PAD + 10 + i * LINE
+        yield svg.text(box.x, y, line, 12, INK if i < 2 else FAINT, bold=not i, middle=True)
     yield "</g>"
     if box.relation:
         top = box.y + _BOX + _DROP
-        yield f'<path class="edge" d="M{box.x:.1f} {box.y + _BOX:.1f} V{top:.1f}" stroke="{_EDGE}" stroke-width="1.3"/>'
-        yield _rect("relation", box.x - box.pill / 2, top, box.pill, _PILL, _PILL / 2)
-        yield _text(box.x, top + 16, box.relation, 12, _INK, middle=True)
-
-
-def _legend_width(legend: Sequence[str]) -> float:
-    return sum(_legend_item(style) for style in legend)
-
-
-def _legend_item(style: str) -> float:
-    return 26 + _length(_LEGEND[style]) * _CHAR + 20
-
-
-def _drawn_legend(legend: Sequence[str], y: float) -> Iterator[str]:
-    x = float(_MARGIN)
-    for style in legend:
-        yield _rect(style, x, y - 11, 18, 14, 7 if style == "relation" else 3, "key")
-        yield _text(x + 26, y, _LEGEND[style], 12, _FAINT)
-        x += _legend_item(style)
-
-
-def _rect(style: str, x: float, y: float, width: float, height: float, round_by: float, kind: str = "box") -> str:
-    fill, stroke, dashes = _STYLES[style]
-    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    return (
-        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{round_by:g}" '
-        f'fill="{fill}" stroke="{stroke}" stroke-width="1.4"{dashed}/>'
-    )
-
-
-def _text(x: float, y: float, text: str, size: int, colour: str, *, bold: bool = False, middle: bool = False) -> str:
-    more = (' font-weight="600"' if bold else "") + (' text-anchor="middle"' if middle else "")
-    sized = "" if size == 12 else f' font-size="{size}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{sized}{more}>{_escaped(text)}</text>'
-
-
-def _length(text: str) -> int:
-    """How many columns of a monospace font a text takes: two for each wide character."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def _cut(text: str, length: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def _escaped(text: str) -> str:
-    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
-
-
-def _attribute(text: str) -> str:
-    return quoteattr(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+        yield f'<path class="edge" d="M{box.x:.1f} {box.y + _BOX:.1f} V{top:.1f}" stroke="{EDGE}" stroke-width="1.3"/>'
+        yield svg.rect(_RELATION, box.x - box.pill / 2, top, box.pill, _PILL, _PILL / 2)
+        yield svg.text(box.x, top + 16, box.relation, 12, INK, middle=True)

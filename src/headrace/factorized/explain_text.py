@@ -6,74 +6,78 @@ the text shows what a reader decides by (where relations meet, what is kept, wha
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.factorized.order import Node
 from headrace.factorized.order_text import parse
+from headrace.plan.lines import (
+    DEEPEST,
+    WIDTH,
+    counted,
+    cut,
+    labelled,
+    last_step,
+    listed,
+    one_line,
+    printable,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from headrace.factorized.explain import JoinExplanation, ViewExplained
 
-WIDTH = 120
 BY_KEY = "by its whole key"
-_INDENT = 13  # of what stands beside a label
 _LOCALS = 3  # how many local variables of a relation are named
 _READERS = 36  # up to so many characters relations are named, else counted
-_DEEPEST = 12  # from here on a tree is not indented any further
 
 
 def to_text(e: JoinExplanation) -> str:
     """Write an explanation as lines of at most 120 characters."""
-    lines = _wrapped(f"{e.kind} {e.view}: {e.strategy} maintenance of a join, because {e.why}", "", "    ")
-    lines += _labelled("join", _shape(e))
-    lines += _labelled("keys", ", ".join(e.keys) or "(none: one group)")
-    lines += _labelled("evaluated", f"by {e.evaluated_by}: {e.evaluated_why}")
+    lines = wrapped(f"{e.kind} {e.view}: {e.strategy} maintenance of a join, because {e.why}", "", "    ")
+    lines += labelled("join", _shape(e))
+    lines += labelled("keys", ", ".join(e.keys) or "(none: one group)")
+    lines += labelled("evaluated", f"by {e.evaluated_by}: {e.evaluated_why}")
     if e.order:
-        lines += _labelled("order", e.order_why)
+        lines += labelled("order", e.order_why)
         for root in parse(e.order).roots:
             lines += _order(e, root)
     answer = e.views[0]
-    lines += _labelled(
-        "payload", f"of the answer: {_cut(answer.payload, 4 * WIDTH)}; of other views: what their relations have of it"
+    lines += labelled(
+        "payload", f"of the answer: {cut(answer.payload, 4 * WIDTH)}; of other views: what their relations have of it"
     )
     kept = sum(view.kept for view in e.views)
-    lines += _labelled(
+    lines += labelled(
         "state", f"{e.state_bytes:,} bytes in {e.buckets} buckets; {kept} of {len(e.views)} views are kept"
     )
     lines += _table(e)
     if len(e.stages) == 1:
-        lines += _labelled("partition", f"{f'by {e.partition}' if e.partition else 'none'}: {e.partition_why}")
+        lines += labelled("partition", f"{f'by {e.partition}' if e.partition else 'none'}: {e.partition_why}")
     for i, stage in enumerate(e.stages if len(e.stages) > 1 else []):
         made = (
             f"{stage['computes']} from {', '.join(stage['from'])}, partitioned by {stage['partition']}: {stage['why']}"
         )
-        lines += _labelled("stages" if i == 0 else "", f"{i + 1}. {made}")
+        lines += labelled("stages" if i == 0 else "", f"{i + 1}. {made}")
     if e.replicated:
-        lines += _labelled("replicated", f"{', '.join(e.replicated)}: stored once, and read by every bucket")
+        lines += labelled("replicated", f"{', '.join(e.replicated)}: stored once, and read by every bucket")
     if e.proposal:
-        lines += _labelled("proposal", e.proposal)
+        lines += labelled("proposal", e.proposal)
     if e.static:
-        lines += _labelled("static", f"{', '.join(e.static)}: filled once, and what only filling needs is not kept")
-    lines += _labelled("exchange", e.exchanges)
-    lines += _labelled("a step", e.estimated)
+        lines += labelled("static", f"{', '.join(e.static)}: filled once, and what only filling needs is not kept")
+    lines += labelled("exchange", e.exchanges)
+    lines += labelled("a step", e.estimated)
     lines += _triggers(e)
-    if e.last_step:
-        lines += _labelled("last step", str(e.last_step.get("text", "")))
-        place = "in the driver" if e.last_step.get("ran") == "driver" else "as a Spark job"
-        lines += _labelled("", f"ran {place}: {e.last_step.get('why', '')}")
-    # Names are the user's: what would move the cursor of a terminal does not get there.
-    return "\n".join("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line) for line in lines)
+    lines += last_step(e.last_step)
+    return printable(lines)
 
 
 def _shape(e: JoinExplanation) -> str:
     count = Counter(variable for variables in e.relations.values() for variable in variables)
     shared = sum(times > 1 for times in count.values())
     return (
-        f"of {_counted(len(e.relations), 'relation')} over {_counted(len(count), 'variable')}, {shared} of them shared"
-        f"; the query is {_listed(e.classes) or 'cyclic'}"
+        f"of {counted(len(e.relations), 'relation')} over {counted(len(count), 'variable')}, {shared} of them shared"
+        f"; the query is {listed(e.classes) or 'cyclic'}"
     )
 
 
@@ -84,29 +88,29 @@ def _order(e: JoinExplanation, root: Node) -> Iterator[str]:
         node, depth = stack.pop()
         stack += [(child, depth + 1) for child in reversed(node.children)]
         stop = " (not summed here)" if node.stop_pushdown else ""
-        start = f"    {'  ' * min(depth, _DEEPEST)}{_line(node.variable)}{stop}"
+        start = f"    {'  ' * min(depth, DEEPEST)}{one_line(node.variable)}{stop}"
         relations = [_relation(name, [v for v in e.relations[name] if v not in written]) for name in node.relations]
         if not relations:
-            yield _cut(start, WIDTH)
+            yield cut(start, WIDTH)
             continue
         line = f"{start}: {', '.join(relations)}"
         if len(line) <= WIDTH:
             yield line
             continue
-        yield _cut(f"{start}: {relations[0]}", WIDTH)
+        yield cut(f"{start}: {relations[0]}", WIDTH)
         for relation in relations[1:]:  # a relation a line, below each other
-            yield _cut(f"{' ' * len(start)}  {relation}", WIDTH)
+            yield cut(f"{' ' * len(start)}  {relation}", WIDTH)
 
 
 def _relation(name: str, local: Sequence[str]) -> str:
-    shown = list(map(_line, local if len(local) <= _LOCALS + 1 else [*local[:_LOCALS], f"+{len(local) - _LOCALS}"]))
-    return f"{_line(name)}({', '.join(shown)})" if shown else _line(name)
+    shown = list(map(one_line, local if len(local) <= _LOCALS + 1 else [*local[:_LOCALS], f"+{len(local) - _LOCALS}"]))
+    return f"{one_line(name)}({', '.join(shown)})" if shown else one_line(name)
 
 
 def _table(e: JoinExplanation) -> Iterator[str]:
     rows = [
         (
-            f"{'  ' * min(depth, _DEEPEST)}{_line(view.name)}",
+            f"{'  ' * min(depth, DEEPEST)}{one_line(view.name)}",
             "not kept" if not view.kept else "kept once" if view.replicated else "kept",
             f"{view.degree:,}",
             f"{view.entries:,}" if view.kept else "",
@@ -121,8 +125,8 @@ def _table(e: JoinExplanation) -> Iterator[str]:
     last = WIDTH - 4 - 10 - sum(widths)
     for name, state, degree, entries, size, readers in [head, *rows]:
         yield (
-            f"    {_cut(name, widths[0]):{widths[0]}}  {state:{widths[1]}}  {degree:>{widths[2]}}  "
-            f"{entries:>{widths[3]}}  {size:>{widths[4]}}  {_cut(readers, last)}"
+            f"    {cut(name, widths[0]):{widths[0]}}  {state:{widths[1]}}  {degree:>{widths[2]}}  "
+            f"{entries:>{widths[3]}}  {size:>{widths[4]}}  {cut(readers, last)}"
         ).rstrip()
 
 
@@ -147,7 +151,7 @@ def _readers(e: JoinExplanation, view: ViewExplained) -> str:
     others = [name for name in e.relations if name not in e.static and name not in view.changes]
     if len(others) > 2 and sorted(view.read_by) == sorted(others):
         return "all other relations"
-    named = ", ".join(map(_line, view.read_by))
+    named = ", ".join(map(one_line, view.read_by))
     return named if len(named) <= _READERS else f"{len(view.read_by)} relations"
 
 
@@ -155,18 +159,18 @@ def _triggers(e: JoinExplanation) -> Iterator[str]:
     changing = [trigger for trigger in e.triggers if not trigger["static"]]
     short = _short_names(e, changing)
     for trigger in changing:
-        yield _cut(f"    {_line(trigger['relation'])}: {trigger['cost']}", WIDTH)
+        yield cut(f"    {one_line(trigger['relation'])}: {trigger['cost']}", WIDTH)
         own, same = _own_statements(trigger, changing)
         for statement in own:
             found = statement["found"]
             product = " * ".join([change_of(short[statement["changed"]]), *(short[name] for name in found)])
-            yield from _wrapped(f"{change_of(short[statement['target']])} += {product}", " " * 6, " " * 10)
+            yield from wrapped(f"{change_of(short[statement['target']])} += {product}", " " * 6, " " * 10)
             for how in dict.fromkeys(found.values()):
                 if how != BY_KEY:
                     names = ", ".join(short[name] for name in found if found[name] == how)
-                    yield from _wrapped(f"{names}: found {how}", " " * 8, " " * 10)
+                    yield from wrapped(f"{names}: found {how}", " " * 8, " " * 10)
         if same:
-            yield _cut(f"      then as for {_line(same)}", WIDTH)
+            yield cut(f"      then as for {one_line(same)}", WIDTH)
 
 
 def _own_statements(trigger: dict[str, Any], triggers: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
@@ -189,35 +193,8 @@ def change_of(name: str) -> str:
 
 def _short_names(e: JoinExplanation, triggers: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Names for statements: without keys, which the views above show, where lines would be too long with them."""
-    short = {view.name: _line(view.name).removesuffix(f"[{_line(', '.join(view.keys))}]") for view in e.views}
+    short = {view.name: one_line(view.name).removesuffix(f"[{one_line(', '.join(view.keys))}]") for view in e.views}
     longest = max((len(s["text"]) for trigger in triggers for s in trigger["statements"]), default=0)
     if longest + 6 <= WIDTH or len(set(short.values())) < len(short):
-        return {name: _line(name) for name in short}
+        return {name: one_line(name) for name in short}
     return short
-
-
-def _labelled(label: str, text: str) -> list[str]:
-    return _wrapped(text, f"  {label:10} ", " " * _INDENT)
-
-
-def _wrapped(text: str, first: str, then: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False) or [
-        first.rstrip()
-    ]
-
-
-def _line(text: str) -> str:
-    """A name on one line, whatever is in it."""
-    return " ".join(text.split())
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Lifting
 from headrace.factorized.maintenance import MaintenancePlan, Statement
-from headrace.factorized.variables import as_numbers
 from headrace.operators.kernel import Evaluated
 from headrace.relation.kernels import Positions
 from headrace.relation.keys import validity
+from headrace.relation.variables import as_numbers
 from headrace.rings import Payload
 from headrace.rings.covariance import Covariance, Liftable, lift_sum, permuted, product_sum
 

@@ -21,12 +21,12 @@ from headrace.factorized.order_search import Sizes, choose, worth_pushing
 from headrace.factorized.order_text import parse
 from headrace.factorized.sums import SumsAlgebra
 from headrace.factorized.tree import view_tree
-from headrace.factorized.variables import Variable, Variables
 from headrace.factorized.view import JoinView
 from headrace.operators.layout import ViewLayout
 from headrace.plan.hypergraph import Hypergraph, Relation
 from headrace.plan.join import JoinPlan
 from headrace.relation.keys import KeyLayout
+from headrace.relation.variables import Variable, Variables
 from headrace.rings.covariance import width
 
 WORTH_SAYING = 1 << 26

@@ -19,7 +19,6 @@ from headrace.factorized.algebra import Algebra
 from headrace.factorized.bucket import Bucket, part_name
 from headrace.factorized.delta import grouped
 from headrace.factorized.maintenance import MaintenancePlan, Stage, passed_on
-from headrace.factorized.variables import Variables
 from headrace.operators.delta import split
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
 from headrace.plan.join import JoinPlan, Source
@@ -27,6 +26,7 @@ from headrace.relation import kernels
 from headrace.relation.columns import take_column
 from headrace.relation.keys import validity
 from headrace.relation.run import Run, merge
+from headrace.relation.variables import Variables
 from headrace.rings import Group
 
 

@@ -8,7 +8,7 @@ live data whatever was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,31 @@ def scan(group: Group, runs: Sequence[AnyRun]) -> Run | None:
     if not runs:
         return None
     return merge(group, list(runs))  # type: ignore[arg-type]
+
+
+def pieces(group: Group, runs: Sequence[AnyRun], rows: int) -> Iterator[Run]:
+    """Add all runs up piece by piece, in the order of their keys, reading about so many entries for each piece.
+
+    At most about half of the entries of an arrangement are dead, so what a piece costs is in proportion to what it
+    gives, and the first one comes as fast as the last.
+    """
+    left = [(run, 0) for run in runs if run.rows]
+    while left:
+        longest, start = max(left, key=lambda pair: pair[0].rows - pair[1])
+        stop = start + max(1, rows // len(left))
+        if stop >= longest.rows:
+            stops = [run.rows for run, _ in left]
+        else:
+            edge = np.ascontiguousarray(longest.words[:, stop - 1 : stop])
+            stops = [_upper_bound(run, edge, at) for run, at in left]
+        yield merge(group, [run.take(np.arange(at, end)) for (run, at), end in zip(left, stops, strict=True)])
+        left = [(run, end) for (run, _), end in zip(left, stops, strict=True) if end < run.rows]
+
+
+def _upper_bound(run: AnyRun, key: Words, start: int) -> int:
+    out = np.empty(1, np.int64)
+    kernels.upper_bounds(run.words, key, np.array([start]), np.array([run.rows]), out)
+    return int(out[0])
 
 
 def runs_to_merge(sizes: Sequence[int], incoming: int, live: int) -> list[int]:

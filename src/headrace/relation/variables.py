@@ -1,9 +1,9 @@
 """Values of variables as key words.
 
-Views of a tree are searched by the first few of their keys, so here a key is the words of its variables side by side,
-in the order of the arrangement, with nothing in front. A variable has the words of its type (`relation.keys`) and, if
-it can be NULL, one more that says whether it is. Strings are hashes; the text of those that the answer shows travels
-beside the keys.
+Views over joins are searched by the first few variables of their keys, so here a key is the words of its variables
+side by side, in the order of the arrangement, with nothing in front. A variable has the words of its type
+(`relation.keys`) and, if it can be NULL, one more that says whether it is. Strings are hashes; the text of those that
+the answer shows travels beside the keys.
 """
 
 from __future__ import annotations

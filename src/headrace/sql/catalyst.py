@@ -19,11 +19,13 @@ from headrace.plan.view import Order, Output, Shape, ViewPlan
 from headrace.relation.types import SqlType
 from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat, Flattener
-from headrace.sql.joins import Join, Joiner
+from headrace.sql.joined_rows import RowReader
+from headrace.sql.joins import Joiner
 from headrace.sql.jvm import Jvm, identity, items
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
 from headrace.sql.session import SqlSession
+from headrace.sql.sources import Sources
 
 Schema = tuple[tuple[str, SqlType, bool], ...]
 
@@ -55,7 +57,8 @@ def analyse(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
         sides: dict[str | None, MapSide] = {None: MapSide(flat.leaf, flat.condition, flat.keys, flat.arguments)}
         return _view(session, flat, schema, _plan(flat, schema), sides)
     join = Joiner(session.catalyst, refusals, flat).join()
-    return _view(session, flat, schema, _join_plan(flat, schema, join), join.sides)
+    plan = replace(_joined_plan(flat, schema, join.sources), join=join.plan)
+    return _view(session, flat, schema, plan, join.sides)
 
 
 def analyse_join_rows(session: SqlSession, name: str, sql: str) -> AnalysedView:
@@ -74,9 +77,34 @@ def analyse_join_rows(session: SqlSession, name: str, sql: str) -> AnalysedView:
             "the rows themselves are needed here",
             "give the rows, not an aggregate: SELECT the columns, without GROUP BY and DISTINCT",
         )
+    if flat.limit is not None:
+        refusals.refuse(
+            "LIMIT",
+            "all rows are needed here, and a LIMIT is applied only to what a reader gets",
+            "leave the LIMIT out, or filter the rows with WHERE",
+        )
     names = [column for column, _, _ in schema]
     join = Joiner(session.catalyst, refusals, flat, names).join()
-    return _view(session, flat, schema, _join_plan(flat, schema, join), join.sides)
+    plan = replace(_joined_plan(flat, schema, join.sources), join=join.plan)
+    return _view(session, flat, schema, plan, join.sides)
+
+
+def analyse_joined_rows(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
+    """Read the SQL of a view over a join for a strategy that makes joined rows; the plan has `rows` in place of `join`.
+
+    Raises
+    ------
+    UnsupportedSQLError : as for `analyse`, or the query reads one table, or Spark would have to see joined rows.
+    """
+    refusals = Refusals(view_name, sql)
+    analysed, optimized = planned(session, view_name, sql, refusals, refusals.check)
+    schema = schema_of(analysed, session, refusals)
+    flat = Flattener(session.catalyst, refusals).flatten(optimized)
+    if len(flat.leaves) == 1:
+        refusals.refuse("a query of one table", "there is no join in it", "leave the strategy out")
+    read = RowReader(session.catalyst, refusals, flat).read()
+    plan = replace(_joined_plan(flat, schema, read.sources), rows=read.plan)
+    return _view(session, flat, schema, plan, read.sides)
 
 
 def planned(
@@ -118,18 +146,19 @@ def _plan(flat: Flat, schema: Schema) -> ViewPlan:
         having=None if flat.having is None else to_expression(flat.having, slots),
         outputs=tuple(Output(n, to_expression(o, slots)) for n, o in zip(names, flat.outputs, strict=True)),
         order=tuple(Order(names[i], descending, first) for i, descending, first in flat.order),
+        limit=flat.limit,
+        root_required="" if flat.root_required is None else flat.membership,
     )
 
 
-def _join_plan(flat: Flat, schema: Schema, join: Join) -> ViewPlan:
-    qualified, names = join.sources.qualified, join.sources.qualified_names()
+def _joined_plan(flat: Flat, schema: Schema, sources: Sources) -> ViewPlan:
+    qualified, names = sources.qualified, sources.qualified_names()
     finish = _plan(replace(flat, condition=None, keys=[], arguments=[]), schema)
     return replace(
         finish,
         table="",
         keys=tuple(to_expression(qualified(key), names) for key in flat.keys),
         arguments=tuple(to_expression(qualified(argument), names) for argument in flat.arguments),
-        join=join.plan,
     )
 
 

@@ -116,10 +116,13 @@ class CatalystView:
         columns = self._maps[source, names].bind(changes)
         return [column.alias(prefix + name) for name, column in zip(names, columns, strict=True)]
 
-    def finish(self, groups: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
-        """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, and ORDER BY.
+    def finish(self, groups: DataFrame, keep: Sequence[str] = (), arrange: bool = True) -> DataFrame:
+        """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, ORDER BY and LIMIT.
 
-        Columns named in `keep` (such as `__diff`) are passed on after the outputs.
+        Parameters
+        ----------
+        keep : columns (such as `__diff`) to pass on after the outputs.
+        arrange : whether ORDER BY and LIMIT are wanted.
         """
         outputs = self._outputs.bind(groups)
         named = [column.alias(output.name) for column, output in zip(outputs, self.plan.outputs, strict=True)]
@@ -127,6 +130,10 @@ class CatalystView:
         kept = [_column(self.catalyst, attributes.apply(_position(groups.columns, name))) for name in keep]
         kept_groups = groups.where(self._having.bind(groups)[0]) if self._having else groups
         answer = kept_groups.select(*named, *kept)
+        if not arrange:
+            return answer
+        if self.plan.limit is not None:
+            return answer.orderBy(*self._total_order(answer)).limit(self.plan.limit)
         return answer.orderBy(*self._order(answer)) if self.flat.order else answer
 
     @cached_property
@@ -144,9 +151,23 @@ class CatalystView:
         return Template.of(self.catalyst, self.flat.leaf, nodes, self.flat.slots)
 
     def _order(self, answer: DataFrame) -> list[Column]:
+        columns = self._columns(answer)
+        return [_SORTS[descending, first](columns[i]) for i, descending, first in self.flat.order]
+
+    def _total_order(self, answer: DataFrame) -> list[Column]:
+        """The order that decides what a LIMIT keeps, as `operators.order.total_order` says."""
+        columns = self._columns(answer)
+        named = {i for i, _, _ in self.flat.order}
+        others = [column.asc_nulls_first() for i, column in enumerate(columns) if i not in named]
+        # 0.0 and -0.0 are equal, and look different: as texts they are not.
+        outputs = zip(columns, self.plan.outputs, strict=True)
+        texts = [column.cast("string").asc() for column, output in outputs if output.expression.type.is_floating]
+        return [*self._order(answer), *others, *texts]
+
+    def _columns(self, answer: DataFrame) -> list[Column]:
+        """The outputs of an answer."""
         output = answer._jdf.queryExecution().analyzed().output()
-        columns = [_column(self.catalyst, output.apply(i)) for i, _, _ in self.flat.order]
-        return [_SORTS[desc, first](c) for c, (_, desc, first) in zip(columns, self.flat.order, strict=True)]
+        return [_column(self.catalyst, output.apply(i)) for i in range(len(self.plan.outputs))]
 
 
 def _column(catalyst: Catalyst, node: Jvm) -> Column:

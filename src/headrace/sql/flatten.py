@@ -8,15 +8,17 @@ inner ones, so a join is its conditions and nothing else; `sql.joins` says which
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.plan.view import Aggregate, Shape
-from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind, option
+from headrace.sql.distinct import HIDDEN
+from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
+from headrace.sql.membership import Copy, Membership
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_type
 from headrace.sql.session import TABLE_MARK
 
-_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
+_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max", HIDDEN: "count_distinct"}
 _TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint"}
 
 
@@ -35,6 +37,9 @@ class Flat:
     having: Jvm | None = None
     outputs: list[Jvm] = field(default_factory=list)
     order: list[tuple[int, bool, bool]] = field(default_factory=list)  # output, descending, nulls first
+    limit: int | None = None
+    membership: str = ""  # the text of an `x IN (SELECT ...)` that became a part of `having`
+    root_required: int | None = None  # the leaf no row of which may meet several others, or `membership` means more
 
     @property
     def leaf(self) -> Jvm:
@@ -51,12 +56,15 @@ class Flattener:
         self._meaning: dict[int, Jvm] = {}
         self._filters: list[Jvm] = []
         self._sort: list[tuple[Jvm, bool, bool]] = []
+        self._memberships: list[Membership] = []
 
     def flatten(self, plan: Jvm) -> Flat:
-        self._fold(plan)
+        self._fold(self._below_limit(plan))
         flat = self.flat
         outputs = [self._meaning[identity(attribute)] for attribute in items(plan.output())]
         flat.order = [(self._sorted_output(key, outputs), desc, first) for key, desc, first in self._sort]
+        for membership in self._memberships:
+            membership.refuse("the query around it does not group")
         if flat.shape is Shape.ROWS:
             flat.condition = self.catalyst.conjunction(self._filters)
             flat.keys = outputs
@@ -65,6 +73,15 @@ class Flattener:
             flat.having = self.catalyst.conjunction(self._filters)
             flat.outputs = outputs
         return flat
+
+    def _below_limit(self, node: Jvm) -> Jvm:
+        """Take the LIMIT of the whole query off its plan; Catalyst says it twice, for all rows and for each task."""
+        while kind(node) in ("GlobalLimit", "LocalLimit"):
+            if kind(node.limitExpr()) != "Literal":
+                self.refusals.refuse_operator(node)
+            self.flat.limit = int(node.limitExpr().value())
+            node = node.child()
+        return node
 
     def _fold(self, node: Jvm) -> None:
         fold = {
@@ -94,6 +111,10 @@ class Flattener:
         self._meaning = {identity(column): column for column in columns}
 
     def _fold_join(self, node: Jvm) -> None:
+        if kind(node.joinType()) == "LeftSemi$" and self.refusals.memberships:
+            self._fold(node.left())
+            self._fold_membership(node)
+            return
         self.refusals.check_join(node)
         both = {}
         for side in (node.left(), node.right()):
@@ -110,6 +131,14 @@ class Flattener:
         self._sort = []  # the order of what is joined means nothing
         if (condition := option(node.condition())) is not None:
             self._filters.append(self._resolve(condition))
+
+    def _fold_membership(self, node: Jvm) -> None:
+        """Set a semi join aside until the groups are known; an inner join above it changes nothing."""
+        subquery = Flattener(self.catalyst, self.refusals).flatten(node.right())
+        found = Membership(self.refusals, node, subquery)
+        if self.flat.shape is not Shape.ROWS:
+            found.refuse("it is a condition on the groups of the query, not on its rows")
+        self._memberships.append(replace(found, key=self._resolve(found.compared())))
 
     def _fold_project(self, node: Jvm) -> None:
         self._meaning = {identity(named): self._resolve(named) for named in items(node.projectList())}
@@ -138,11 +167,32 @@ class Flattener:
         groups = items(node.groupingExpressions())
         flat.shape = Shape.GROUPS if groups else Shape.TOTAL
         flat.condition = self.catalyst.conjunction(self._filters)
+        terms = [term for condition in self._filters for term in conjuncts(condition)]
         self._filters, self._sort = [], []  # the order of a subquery means nothing to an aggregate
         flat.keys = [self._normalised(self._resolve(group)) for group in groups]
         keys = [(group, self._slot(f"k{i}", flat.keys[i])) for i, group in enumerate(groups)]
         outputs = {identity(n): self._over_groups(_unnamed(n), keys) for n in items(node.aggregateExpressions())}
         self._meaning = outputs
+        for membership in self._memberships:
+            self._filters += self._having(membership, membership.copy_in(flat, terms))
+        self._memberships = []
+
+    def _having(self, membership: Membership, copy: Copy) -> list[Jvm]:
+        """A membership as conditions on the groups; aggregates that the query has too are kept once."""
+        flat, inner = self.flat, membership.subquery
+        key = flat.slots[copy.key]
+        meaning = {identity(inner.slots[0]): key, identity(inner.keys[0]): key}
+        arguments = [self.catalyst.substitute(argument, copy.columns) for argument in inner.arguments]
+        for aggregate, slot in zip(inner.aggregates, inner.slots[1:], strict=True):
+            argument = None if aggregate.argument is None else arguments[aggregate.argument]
+            index = None if argument is None else self._argument_index(argument, slot)
+            meaning[identity(slot)] = self._aggregate_slot(replace(aggregate, argument=index), slot)
+        flat.membership = membership.text
+        if len(flat.leaves) > 1:
+            flat.root_required = copy.leaf
+        terms = [self.catalyst.expressions.IsNotNull(key)] if key.nullable() else []  # NULL is IN nothing
+        terms += [part for part in (inner.condition, inner.having) if part is not None]
+        return [self.catalyst.substitute(term, meaning) for term in terms]
 
     def _over_groups(self, node: Jvm, keys: list[tuple[Jvm, Jvm]]) -> Jvm:
         """An output of the aggregate, in terms of its keys and aggregates."""
@@ -155,21 +205,32 @@ class Flattener:
         return self.catalyst.with_children(node, children, [self._over_groups(child, keys) for child in children])
 
     def _aggregate(self, call: Jvm) -> Jvm:
-        flat, function = self.flat, call.aggregateFunction()
+        function = call.aggregateFunction()
         name = _FUNCTIONS.get(kind(function))
-        if name is None or call.isDistinct() or str(function.prettyName()).startswith("try_"):
+        if call.isDistinct():  # hidden everywhere else
+            self.refusals.refuse_for_now(
+                self.refusals.text(call),
+                "COUNT(DISTINCT x) is not kept for a subquery in an expression",
+                "make the subquery a view of its own",
+            )
+        if name is None or str(function.prettyName()).startswith("try_"):
             self.refusals.refuse_function(call)
         type = to_type(call.dataType())
         if type is None:
             self.refusals.refuse_type(call)
         argument = self._argument(function, call, name)
         index = None if argument is None else self._argument_index(argument, call)
+        return self._aggregate_slot(Aggregate(name, index, type, self.refusals.text(call)), call)
+
+    def _aggregate_slot(self, aggregate: Aggregate, source: Jvm) -> Jvm:
+        """The slot of an aggregate: one that is there already, or a new one."""
+        flat = self.flat
         slots = flat.slots[len(flat.keys) :]
         for known, slot in zip(flat.aggregates, slots, strict=True):
-            if (known.function, known.argument) == (name, index):
+            if (known.function, known.argument) == (aggregate.function, aggregate.argument):
                 return slot
-        flat.aggregates.append(Aggregate(name, index, type, self.refusals.text(call)))
-        return self._slot(f"a{len(slots)}", call)
+        flat.aggregates.append(aggregate)
+        return self._slot(f"a{len(slots)}", source)
 
     def _argument(self, function: Jvm, call: Jvm, name: str) -> Jvm | None:
         """What is aggregated, with its FILTER inside; None where every row counts."""
@@ -177,7 +238,7 @@ class Flattener:
         values = [self._resolve(child) for child in items(function.children())]
         condition = option(call.filter())
         terms = [] if condition is None else [self._resolve(condition)]
-        if name != "count":
+        if name != "count":  # also of COUNT(DISTINCT): which value it is matters, and not only that there is one
             return self.catalyst.when(terms[0], values[0]) if terms else values[0]
         values = [value for value in values if value.nullable()]
         if len(values) == 1 and not terms and to_type(values[0].dataType()):

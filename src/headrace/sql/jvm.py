@@ -38,6 +38,15 @@ def identity(attribute: Jvm) -> int:
     return int(attribute.exprId().id())
 
 
+def conjuncts(condition: Jvm | None) -> list[Jvm]:
+    """The terms of an AND, from the first to the last."""
+    if condition is None:
+        return []
+    if kind(condition) != "And":
+        return [condition]
+    return conjuncts(condition.left()) + conjuncts(condition.right())
+
+
 class Package:
     """A package of the JVM that remembers what it found: py4j asks the JVM again for every dot of every name."""
 

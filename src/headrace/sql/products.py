@@ -15,10 +15,10 @@ from typing import NoReturn
 from headrace.plan.join import Argument, Term
 from headrace.plan.native import widens
 from headrace.relation.types import SqlType
-from headrace.sql.jvm import Catalyst, Jvm, items, kind, option
+from headrace.sql.jvm import Catalyst, Jvm, conjuncts, items, kind, option
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
-from headrace.sql.sources import Sources, conjuncts
+from headrace.sql.sources import Sources
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _WRAPPERS = {"KnownNotNull", "KnownNullable", "PromotePrecision", "CheckOverflow"}

@@ -10,12 +10,16 @@ import re
 from typing import NoReturn
 
 from headrace.errors import UnsupportedSQLError
-from headrace.sql.jvm import Jvm, items, kind, option
+from headrace.sql.distinct import HIDDEN, is_distinct_count
+from headrace.sql.jvm import Jvm, conjuncts, identity, items, kind, option
+from headrace.sql.membership import is_membership
 
 _READABLE = {
     "Project", "Filter", "Aggregate", "Sort", "Distinct", "SubqueryAlias", "View", "ResolvedHint",
     "WithCTE", "CTERelationDef", "CTERelationRef", "LogicalRDD", "PipeOperator", "Join",
 }  # fmt: skip
+
+_TRANSPARENT = {"WithCTE", "PipeOperator", "ResolvedHint"}  # what may stand above the LIMIT of a query
 
 _ONE_SELECT = "a view is one SELECT over tables and their inner joins for now"
 _SPLIT = "make each query a view of its own, and combine their answers when you read them"
@@ -28,9 +32,9 @@ _OPERATORS = {
     "UnionLoop": ("a recursive query", "it has no fixed plan to maintain", "write the levels out as views"),
     "Window": ("a window function (OVER)", "a change can renumber every row", "aggregate with GROUP BY instead"),
     "GlobalLimit": (
-        "LIMIT",
+        "LIMIT inside a subquery",
         "which rows stay depends on all the others",
-        "drop it here and apply it to the answer: view.to_df().limit(n)",
+        "put the LIMIT at the end of the whole query, or make the inner query a view of its own",
     ),
     "Offset": ("OFFSET", "which rows stay depends on all the others", "apply it to the answer you read"),
     "Tail": ("TAIL", "which rows stay depends on all the others", "apply it to the answer you read"),
@@ -62,20 +66,17 @@ _SURROUNDINGS = {"CurrentUser", "CurrentDatabase", "CurrentCatalog"}
 _SUBQUERIES = {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSubquery"}
 
 
-def _distinct_matters(call: Jvm) -> bool:
-    return call.isDistinct() and kind(call.aggregateFunction()) not in ("Min", "Max")
-
-
 class Refusals:
     """Refuses what one query contains, in its own words."""
 
     def __init__(self, view: str, sql: str) -> None:
         self.view = view
         self.sql = sql
+        self.memberships: dict[int, str] = {}  # the text of each `x IN (SELECT ...)`, by what its subquery selects
 
     def check(self, analysed: Jvm) -> None:
         """Raise unless every operator and function of the analysed plan is one that Headrace can maintain."""
-        self._check_operator(analysed)
+        self._check_operator(analysed, outermost=True)
         self.check_literals()
 
     def check_literals(self) -> None:
@@ -134,12 +135,14 @@ class Refusals:
         name = str(function.prettyName()).upper()
         self.refuse_for_now(
             f"{name} in {self.text(call)}",
-            "only COUNT, SUM, AVG, MIN and MAX are kept up to date",
+            "only COUNT, SUM, AVG, MIN, MAX and COUNT(DISTINCT) are kept up to date",
             "express it with these, or compute it from the answer you read",
         )
 
-    def _check_operator(self, node: Jvm) -> None:
+    def _check_operator(self, node: Jvm, outermost: bool = False) -> None:
         name = kind(node)
+        if outermost and name == "GlobalLimit":  # it is applied when the view is read
+            return self._check_operator(node.child().child())
         if name not in _READABLE:
             self.refuse_operator(node)
         if name == "Sort" and not getattr(node, "global")():
@@ -147,23 +150,57 @@ class Refusals:
         if name == "Join":
             self.check_join(node)
         for expression in items(node.expressions()):
-            self._check_expression(expression)
-        for child in items(node.children()):
-            self._check_operator(child)
+            for term in conjuncts(expression) if name == "Filter" else [expression]:
+                if name == "Filter" and is_membership(term):
+                    self._check_membership(term)
+                else:
+                    self._check_expression(term)
+        children = items(node.children())
+        for i, child in enumerate(children):
+            # The query itself comes after its WITH clauses.
+            self._check_operator(child, outermost and name in _TRANSPARENT and i == len(children) - 1)
 
     def _check_expression(self, node: Jvm) -> None:
         name = kind(node)
         if name in _SUBQUERIES:
             self.refuse_for_now("a subquery inside an expression", _ONE_SELECT, _SPLIT)
-        if name == "AggregateExpression" and _distinct_matters(node):
-            self.refuse_for_now(
-                self.text(node),
-                "DISTINCT inside an aggregate is not supported yet",
-                "make a view of SELECT DISTINCT and aggregate its answer",
-            )
+        if name == "AggregateExpression":
+            self._check_aggregate(node)
         self._check_repeatable(node)
         for child in items(node.children()):
             self._check_expression(child)
+
+    def _check_membership(self, term: Jvm) -> None:
+        values = items(term.values())
+        for value in values:
+            self._check_expression(value)
+        subquery = term.query().plan()
+        self._check_operator(subquery)
+        text = self.text(term)
+        if len(values) == 1 and kind(values[0]) == "AttributeReference":
+            text = f"{self.text(values[0])} {text}"
+        self.memberships |= {identity(attribute): text for attribute in items(subquery.output())}
+
+    def _check_aggregate(self, call: Jvm) -> None:
+        function = call.aggregateFunction()
+        if kind(function) == HIDDEN:  # later on it would be taken for the exact one
+            self.refuse_for_now(
+                self.text(call), "only an exact count of the different values is kept", "write COUNT(DISTINCT x)"
+            )
+        if not call.isDistinct() or kind(function) in ("Min", "Max"):
+            return
+        if kind(function) != "Count":
+            self.refuse_for_now(
+                self.text(call),
+                "of the different values only their number is kept, and the smallest and the largest",
+                "make a view of SELECT DISTINCT and aggregate its answer",
+            )
+        if not is_distinct_count(call):
+            self.refuse_for_now(
+                self.text(call),
+                "COUNT(DISTINCT ...) takes one expression for now",
+                "make a view of SELECT DISTINCT these columns and count the rows of its answer",
+            )
 
     def check_repeatable(self, node: Jvm) -> None:
         """Raise if an expression, or a part of it, may give another value over the same rows."""

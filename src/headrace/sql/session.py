@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from headrace.errors import SchemaError
 from headrace.relation.types import SqlType
+from headrace.sql.distinct import DistinctCounts
 from headrace.sql.jvm import Catalyst, Jvm
 
 Columns = Sequence[tuple[str, SqlType, bool]]
@@ -28,10 +30,12 @@ _OPTIMIZER = {
         _RULES + rule
         for rule in (
             "DecimalAggregates",  # would hide SUM and AVG of small decimals behind longs and doubles
-            "PropagateEmptyRelation",  # these three would fold WHERE false, and the table with it, into a constant
+            "PropagateEmptyRelation",  # these four would fold WHERE false or LIMIT 0, and the table with it
             "ConvertToLocalRelation",
             "PruneFilters",
+            "EliminateLimits",
             "InferFiltersFromConstraints",  # would add IS NOT NULL to conditions that imply it
+            "LimitPushDown",  # would spread parts of a LIMIT over the plan
             "ReorderJoin",  # sources keep the order, and so the names, that the query gives them
         )
     ),
@@ -83,14 +87,19 @@ class SqlSession:
         """Forget a table; nothing happens when it is not known."""
         self.spark.catalog.dropTempView(name)
 
-    def query(self, sql: str) -> Jvm:
-        """Parse a query and return its execution, analysed but never run: a command would do nothing."""
+    def query(self, sql: str) -> Query:
+        """Parse a query: it is analysed but never run, so a command would do nothing."""
         with self._active():
             parsed = self._session.sessionState().sqlParser().parsePlan(sql)
             skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
             execution = self._session.sessionState().executePlan(parsed, skip)
             execution.assertAnalyzed()
-            return execution
+            return Query(self, execution)
+
+    def optimized(self, plan: Jvm) -> Jvm:
+        """What the optimizer makes of an analysed plan."""
+        with self._active():
+            return self._session.sessionState().optimizer().execute(plan.clone())
 
     def is_command(self, plan: Jvm) -> bool:
         command = "org.apache.spark.sql.catalyst.plans.logical.Command"
@@ -117,6 +126,22 @@ class SqlSession:
                 sessions.setActiveSession(before.get())
             else:
                 sessions.clearActiveSession()
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query as Catalyst understands it, and as it would run it; named as Spark's own QueryExecution names them."""
+
+    session: SqlSession
+    execution: Jvm
+
+    def analyzed(self) -> Jvm:
+        return self.execution.analyzed()
+
+    def optimizedPlan(self) -> Jvm:
+        analysed = self.analyzed()
+        hidden = DistinctCounts(self.session.catalyst).hide(analysed)
+        return self.execution.optimizedPlan() if hidden is analysed else self.session.optimized(hidden)
 
 
 def quote(name: str) -> str:

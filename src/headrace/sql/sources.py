@@ -13,7 +13,7 @@ from itertools import count
 from headrace.plan.join import FactorRef, Source
 from headrace.sql.evaluate import MapSide
 from headrace.sql.flatten import Flat
-from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind
+from headrace.sql.jvm import Catalyst, Jvm, identity, items
 from headrace.sql.scalars import to_expression
 
 
@@ -108,12 +108,3 @@ class Sources:
             for side in self.sides
             for attribute in items(side.leaf.output())
         }
-
-
-def conjuncts(condition: Jvm | None) -> list[Jvm]:
-    """The terms of an AND, from the first to the last."""
-    if condition is None:
-        return []
-    if kind(condition) != "And":
-        return [condition]
-    return conjuncts(condition.left()) + conjuncts(condition.right())

@@ -1,0 +1,1 @@
+"""Continuous queries over foreign-key joins: live tuples, at constant cost an update (Cquirrel)."""
