@@ -196,12 +196,13 @@ def test_an_overflow_on_a_joined_row_refuses_the_step(spark: SparkSession, tmp_p
         assert view.to_arrow().column("z").to_pylist() == [2**62]
 
 
-def test_it_opens_again_with_the_plan_it_had(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sizes", [{}, {"customer": 10, "part": 10, "orders": 1_000, "item": 100_000}])
+def test_it_opens_again_with_the_plan_it_had(spark: SparkSession, tmp_path: Path, sizes: dict[str, int]) -> None:
     world, oracle = _World(9), Oracle(spark)
     with hr.Engine(spark, tmp_path, buckets=2) as engine:
-        _tables(engine, customer=10, part=10, orders=1_000, item=100_000)
-        engine.apply(world.changes(20))
+        _tables(engine, **sizes)
         before = engine.view("r", SQL, strategy="foreign-key").planned.kernel.chain
+        engine.apply(world.changes(20))
         engine.view("b", BOARD)
     with hr.Engine(spark, tmp_path) as engine:
         assert engine.views["r"].planned.kernel.chain == before

@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.engine import quarantine
+from headrace.engine.definition import Definition
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import check_frame, columns_of
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model, settings
-from headrace.engine.planning import Definition, Planner
+from headrace.engine.planning import Planner
 from headrace.engine.recompute import RecomputedQuery, Recomputer
 from headrace.engine.recomputed import RecomputedView
 from headrace.engine.step import Step
@@ -193,9 +194,10 @@ class Engine:
 
         Parameters
         ----------
-        strategy : how a view over a join is kept: "auto" chooses; "factorized", "recursive" and "first-order" are
-            there to be compared. "recompute" has Spark run the query, any query, in every step that changes a table
-            it reads; "f-sql" (for moments only) does so with one SQL query whose aggregates are pushed past joins.
+        strategy : how a view over a join is kept: "auto" chooses. "factorized" sums before it joins; "foreign-key"
+            keeps live tuples, where the join follows declared keys to one root; "recursive" and "first-order" are there
+            to be compared. "recompute" has Spark run the query, any query, in every step that changes a table it reads;
+            "f-sql" (for moments only) does so with one SQL query whose aggregates are pushed past joins.
         order : a variable order for the join, as indented text, JSON or F-IVM's own form.
         partition : the variable by whose values the work is spread over buckets.
         """

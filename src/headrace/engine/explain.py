@@ -24,9 +24,9 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import view_arrangement, why_catalyst
 
 if TYPE_CHECKING:
+    from headrace.engine.definition import PlannedView
     from headrace.engine.engine import Engine
     from headrace.engine.handles import View
-    from headrace.engine.planning import PlannedView
 
 _WHY = {
     Shape.GROUPS: "aggregates of one table are sums over a ring, so a change to the table is a change to its groups",

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames
+from headrace.engine.definition import PlannedView
 from headrace.engine.explain import Explanation, explain, explain_kept, explain_live
-from headrace.engine.planning import PlannedView
 from headrace.errors import SchemaError
 from headrace.factorized.explain import JoinExplanation
 from headrace.foreign.explain import ForeignExplanation

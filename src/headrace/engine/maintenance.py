@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames, quarantine
-from headrace.engine.planning import PlannedView
+from headrace.engine.definition import PlannedView
 from headrace.engine.recompute import Recomputed, RecomputedQuery, Recomputer
 from headrace.engine.shifts import with_shifts
 from headrace.engine.step import Step

@@ -10,8 +10,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.engine.definition import PlannedView
 from headrace.engine.explain import explain_kept
-from headrace.engine.planning import PlannedView
 from headrace.engine.recompute import RecomputedMoments
 from headrace.engine.recomputed import RecomputeExplanation, explain_recomputed
 from headrace.errors import SchemaError

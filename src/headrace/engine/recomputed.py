@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames
+from headrace.engine.definition import PlannedView
 from headrace.engine.handles import Pin, View
-from headrace.engine.planning import PlannedView
 from headrace.engine.recompute import ANSWER, F_SQL, Recomputed, RecomputedQuery
 from headrace.factorized.order_text import from_json, to_text
 from headrace.relation import runfile

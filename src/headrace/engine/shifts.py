@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from headrace.engine.planning import PlannedView
+from headrace.engine.definition import PlannedView
 from headrace.engine.recompute import RecomputedMoments
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.factorized.view import JoinView

@@ -1,0 +1,125 @@
+"""When a view is kept by live tuples, and how it is planned then.
+
+It may be asked for; it may be all there is, because sums of products cannot keep the view; or it may win over them. The
+reason is written down with the choice, for EXPLAIN to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.engine.definition import Definition, PlannedView
+from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.foreign.planner import FOREIGN, foreign_view
+from headrace.operators.layout import ViewLayout
+from headrace.plan.join import Source
+from headrace.plan.view import Shape, ViewPlan
+from headrace.relation.schema import TableSchema
+from headrace.sql.catalyst import analyse_joined_rows
+from headrace.sql.session import SqlSession
+
+
+@dataclass(frozen=True)
+class ForeignPlanner:
+    """Plans views over foreign-key joins for one engine."""
+
+    sql: SqlSession
+    seed: int
+    buckets: int
+
+    def is_chosen(self, definition: Definition) -> bool:
+        """Whether a definition asks for live tuples, or was given them before."""
+        return FOREIGN in (definition.chosen.get("strategy"), definition.asked.get("strategy"))
+
+    def why(self, definition: Definition, plan: ViewPlan, tables: Mapping[str, TableSchema]) -> str:
+        """Why live tuples would win over sums of products; empty if they would not, or were not to be chosen.
+
+        Summing before a join pays where many rows become one sum. Rows as they are, and groups as fine as the rows of a
+        table, leave nothing to sum, and then a tuple is cheaper to keep than the sums of its products.
+        """
+        undecided = definition.asked.get("strategy", "auto") == "auto" and not definition.chosen
+        given = [what for what in ("order", "partition") if definition.asked.get(what) is not None]
+        assert plan.join is not None
+        without_key = [source.name for source in plan.join.sources if not tables[source.table].key]
+        if not undecided or given or len(without_key) > 1:
+            return ""
+        if plan.shape is Shape.ROWS:
+            return "it follows foreign keys, and the joined rows themselves are wanted"
+        for source in plan.join.sources:
+            key = tables[source.table].key
+            grouped = {str(e.value) for name, e in source.variables if e.op == "column" and name in plan.join.keys}
+            if key and grouped.issuperset(key):
+                return f"it follows foreign keys, and its groups are as fine as the rows of {source.name}"
+        return ""
+
+    def plan(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
+        """Plan a view by live tuples; refused where the join does not follow foreign keys."""
+        for what in ("order", "partition"):
+            if definition.asked.get(what) is not None:
+                raise SchemaError(
+                    f"view {name!r}: strategy={FOREIGN!r} has no {what}: tables are joined along their foreign keys",
+                    way_out=f"leave {what} out, or use 'factorized'",
+                )
+        analysed = analyse_joined_rows(self.sql, name, definition.sql)
+        check_sums(name, analysed.plan)
+        layout = ViewLayout(analysed.plan, self.seed)
+        assert analysed.plan.rows is not None
+        chosen = definition.chosen
+        # Sizes that led to the plan lead to it again, also where nothing was known.
+        known = chosen["sizes"] if "sizes" in chosen else sizes(analysed.plan.rows.sources, tables, rows)
+        kernel = foreign_view(name, layout, tables, known, self.buckets)
+        root, required = kernel.chain.graph.root, analysed.catalyst.flat.root_required
+        if required is not None and analysed.plan.rows.sources[required].name != root:
+            raise UnsupportedSQLError(
+                f"view {name!r}: {analysed.plan.root_required} cannot be maintained: it is a condition on the groups "
+                f"only if a row of {analysed.plan.rows.sources[required].name} is joined once, but the root is {root}",
+                way_out="make the subquery a view of its own, and combine the answers; or use strategy='recompute'",
+            )
+        choice = {"strategy": FOREIGN, "sizes": known, "why": chosen.get("why", "it was asked for")}
+        return PlannedView(replace(definition, chosen=choice), analysed, kernel, layout)
+
+    def plan_membership(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
+        """A view with `x IN (SELECT ... GROUP BY ...)`: it means a HAVING only where joins repeat no row."""
+        asked = definition.asked.get("strategy", "auto")
+        if asked != "auto":
+            raise SchemaError(
+                f"view {name!r}: IN (SELECT ... GROUP BY ...) is kept along foreign keys, not by strategy={asked!r}",
+                way_out=f"leave the strategy out, or use {FOREIGN!r}",
+            )
+        why = "it follows foreign keys, and its IN (SELECT ... GROUP BY ...) is a condition on its groups then"
+        return self.plan(name, replace(definition, chosen={"why": why}), tables, rows)
+
+    def plan_instead(
+        self,
+        name: str,
+        definition: Definition,
+        tables: Mapping[str, TableSchema],
+        rows: Mapping[str, int],
+        refusal: UnsupportedSQLError,
+    ) -> PlannedView:
+        """What sums of products cannot do, live tuples may: if the join follows foreign keys."""
+        if definition.asked.get("strategy", "auto") != "auto":
+            raise refusal
+        why = f"it follows foreign keys, and sums of products cannot keep it: {refusal.what.partition(': ')[2]}"
+        try:
+            return self.plan(name, replace(definition, chosen={"why": why}), tables, rows)
+        except HeadraceError:
+            raise refusal from None
+
+
+def check_sums(name: str, plan: ViewPlan) -> None:
+    """Refuse sums of what is no number (an interval)."""
+    for aggregate in plan.aggregates:
+        if aggregate.function in ("sum", "avg") and not aggregate.type.is_numeric:
+            raise UnsupportedSQLError(f"view {name!r}: {aggregate.sql} is not numeric", way_out="sum numbers only")
+
+
+def sizes(sources: Iterable[Source], tables: Mapping[str, TableSchema], rows: Mapping[str, int]) -> dict[str, int]:
+    """Rows of each source: those it has, or those that it is expected to have, whichever are more."""
+    found = {s.name: max(rows.get(s.table, 0), tables[s.table].expected_rows or 0) for s in sources}
+    return {name: size for name, size in found.items() if size}
