@@ -16,9 +16,9 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 HEADRACE = "from headrace.cli.main import app; app()"
 
 
-def run(*arguments: str, cwd: Path) -> str:
+def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "src")]))
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": QUICK_JVM, "COLUMNS": "100"},
@@ -26,6 +26,10 @@ def run(*arguments: str, cwd: Path) -> str:
         text=True,
         timeout=240,
     )
+
+
+def run(*arguments: str, cwd: Path) -> str:
+    done = launch(*arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 
@@ -54,6 +58,35 @@ def test_the_house_prices(tmp_path: Path) -> None:
     assert "model price: factorized maintenance of a join" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["house_prices.svg"]
     assert (tmp_path / "house_prices.svg").read_text().startswith("<svg")
+
+
+def test_the_live_revenue(tmp_path: Path) -> None:
+    few = ("--scale", "0.002", "--window", "3000", "--batch", "2000")
+    printed = run(str(EXAMPLES / "live_revenue.py"), *few, "--check", cwd=tmp_path)
+    assert len(re.findall(r"^view \w+: foreign-key, because ", printed, re.MULTILINE)) == 3
+    steps = re.findall(
+        r"^step (\d+) of (\d+): [\d,]+ updates .*; ([\d,]+) lineitems of .* (\d+) wait", printed, re.MULTILINE
+    )
+    assert [int(number) for number, *_ in steps] == list(range(1, int(steps[0][1]) + 1))
+    assert {rows for _, _, rows, _ in steps[4:]} <= {
+        "3,000",
+        "3,001",
+    }  # the window is full; a step may end within a slide
+    assert all(int(waiting) for *_, waiting in steps[:-1])  # orders come late, and all have come at the end
+    assert steps[-1][3] == "0"
+    board = printed[printed.index("largest unshipped orders") :]
+    assert len(re.findall(r"Customer#\d+ +199\d-\d\d-\d\d +[\d,.]+", board)) in range(1, 11)
+    assert len(re.findall(r" \d+\.\d\d +▇+ +\d+\.\d\d$", board, re.MULTILINE)) == 10
+    assert re.search(r"large shipments abroad: \d+ came, \d+ went", board)
+    assert "all three answers equal what Spark computes" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_live_revenue_says_what_is_wrong(tmp_path: Path) -> None:
+    done = launch(str(EXAMPLES / "live_revenue.py"), "--window", "0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "a window of 0 lineitems holds nothing" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_pipeline(tmp_path: Path) -> None:

@@ -224,3 +224,12 @@ def test_empty_batches_are_refused():
 def test_nothing_gives_nothing():
     assert fifo_updates(facts([]), window=3, drain=True).total == 0
     assert list(fifo_window(facts([]), 10, None)) == []
+
+
+def test_rows_left_are_those_inserted_and_not_deleted() -> None:
+    tables = {"orders": pa.table({"o_orderkey": [1, 2]}), "lineitem": pa.table({"l_orderkey": [1, 1, 2]})}
+    left = fifo_updates(tables, window=2).rows_left()
+    assert left["orders"].to_pydict() == {"o_orderkey": [1, 2]}
+    assert left["lineitem"].to_pydict() == {"l_orderkey": [1, 2]}
+    assert fifo_updates(tables, window=2).first(2).rows_left()["lineitem"].num_rows == 1
+    assert all(rows.num_rows == 0 for rows in fifo_updates(tables, window=1, drain=True).rows_left().values())

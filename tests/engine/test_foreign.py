@@ -179,7 +179,9 @@ def test_what_does_not_fit_says_why(spark: SparkSession, tmp_path: Path) -> None
                 partition="order_id",
             )
         across = "SELECT qty FROM item JOIN part ON part_id = part.id WHERE levenshtein(label, CAST(qty AS STRING)) > 1"
-        with pytest.raises(UnsupportedSQLError, match=r"(?s)Levenshtein.*joined rows do not pass through Spark"):
+        with pytest.raises(
+            UnsupportedSQLError, match=r"(?s)Levenshtein in .*label.*joined rows do not pass through Spark"
+        ):
             engine.view("v", across, strategy="foreign-key")
 
 
@@ -194,6 +196,22 @@ def test_an_overflow_on_a_joined_row_refuses_the_step(spark: SparkSession, tmp_p
         assert engine.tables["b"].rows == 0
         engine.apply({"b": pa.table({"a_id": [1], "y": [1]})})
         assert view.to_arrow().column("z").to_pylist() == [2**62]
+
+
+def test_what_no_sum_could_give_back_refuses_the_step(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path) as engine:
+        engine.table("a", "id BIGINT, x DOUBLE", key="id")
+        engine.table("b", "a_id BIGINT, y DOUBLE")
+        view = engine.view("v", "SELECT SUM(x * y) AS z FROM b JOIN a ON a_id = id", strategy="foreign-key")
+        engine.apply({"a": pa.table({"id": [1, 2], "x": [1e200, 2.0]}), "b": pa.table({"a_id": [2], "y": [3.0]})})
+        with pytest.raises(ArithmeticOverflowError, match=r"\(x \* y\) is NaN or infinite"):
+            engine.apply({"b": pa.table({"a_id": [1], "y": [1e200]})})
+        with pytest.raises(ArithmeticOverflowError, match="is NaN or infinite"):
+            engine.apply({"a": pa.table({"id": [2, 2], "x": [2.0, float("nan")], "__diff": [-1, 1]})})
+        assert view.to_arrow().column("z").to_pylist() == [6.0]
+        # A NaN that meets nothing harms nothing.
+        engine.apply({"a": pa.table({"id": [3], "x": [float("nan")]})})
+        assert view.to_arrow().column("z").to_pylist() == [6.0]
 
 
 @pytest.mark.parametrize("sizes", [{}, {"customer": 10, "part": 10, "orders": 1_000, "item": 100_000}])
@@ -232,3 +250,5 @@ def test_enumeration_reads_only_what_is_asked_for(spark: SparkSession, tmp_path:
         assert list(view.enumerate()) == []
         with pytest.raises(SchemaError, match="hold nothing"):
             view.batches(0)
+        again = engine.view("w", "SELECT x, y FROM b JOIN a ON a_id = id", strategy="recompute")
+        assert list(again.enumerate()) == []

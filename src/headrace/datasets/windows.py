@@ -50,6 +50,20 @@ class Updates:
     def __len__(self) -> int:
         return self.total
 
+    def first(self, count: int) -> Updates:
+        """The first so many updates."""
+        return Updates(self.tables, self.sequence[:count])
+
+    def rows_left(self) -> dict[str, pa.Table]:
+        """The rows that are there after all updates."""
+        ends = np.cumsum([0, *(table.num_rows for table in self.tables.values())])
+        net = np.zeros(ends[-1], np.int64)
+        np.add.at(net, np.abs(self.sequence).astype(np.int64) - 1, np.sign(self.sequence))
+        return {
+            name: table.take(pa.array(np.flatnonzero(net[start:end])))
+            for (name, table), start, end in zip(self.tables.items(), ends[:-1], ends[1:], strict=True)
+        }
+
     def batches(self, size: int, *, first: int = 0, positions: bool = False) -> Iterator[dict[str, pa.Table]]:
         """Yield the updates as change batches of `size` rows; the last one has what is left.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,9 @@ class RecomputedView(View):
             lambda snapshot: self._kernel.rows_of(scan(COUNT, OPEN.of(root, self._state(snapshot))))
         )
         return pa.table(rows.columns, schema=self.schema)
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        yield from self.to_arrow().to_batches(max_chunksize=rows)
 
     def changes(self) -> pa.Table:
         """What the last step changed: rows that left with `__diff` -1, rows that came with +1 (or more, if equal)."""

@@ -96,7 +96,7 @@ class Stepper:
             why = (
                 'the executor is "inline"'
                 if self.executor == "inline"
-                else f"{rows:,} changed rows are fewer than a Spark job is worth ({self.driver_rows:,})"
+                else f"{rows:,} changed {'row is' if rows == 1 else 'rows are'} fewer than a Spark job is worth ({self.driver_rows:,})"
             )
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
             return Outcome(run_inline(program, batches, self.threads), "driver", why, {})

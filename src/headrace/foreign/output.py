@@ -7,6 +7,7 @@ on columns, for the rows that appear or disappear in a step and for no others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -31,15 +32,13 @@ class JoinedRowsOutput:
 
     rows: JoinedRows
     variables: Variables
+    layout: ViewLayout
 
-    def refused(self, source: Source, layout: ViewLayout, rows: Evaluated) -> dict[int, str]:
+    def refused(self, source: Source, rows: Evaluated) -> dict[int, str]:
         """Find rows with doubles that a sum could not take away again."""
         at = {name: i for i, name in enumerate(source.variable_names)}
-        summed = [
-            at[str(expression.value)]
-            for i, expression in enumerate(self.rows.arguments)
-            if expression.op == "column" and expression.value in at and layout.component("sum", i) is not None
-        ]
+        bare = [self.rows.arguments[i] for i in self._summed if self.rows.arguments[i].op == "column"]
+        summed = [at[str(expression.value)] for expression in bare if expression.value in at]
         return too_large([source.variables[i][1] for i in summed], [rows.keys[i] for i in summed])
 
     def evaluate(self, changed: Tuples) -> Evaluated:
@@ -54,7 +53,23 @@ class JoinedRowsOutput:
                 everything, n = kept, len(kept.diff)
         keys = [whole(self._value(key, columns, n)) for key in self.rows.keys]
         arguments = [whole(self._value(argument, columns, n)) for argument in self.rows.arguments]
+        self._check_sums(arguments)
         return Evaluated(keys, arguments, everything.diff, everything.origin)
+
+    @cached_property
+    def _summed(self) -> tuple[int, ...]:
+        """The arguments that are summed."""
+        return tuple(i for i in range(len(self.rows.arguments)) if self.layout.component("sum", i) is not None)
+
+    def _check_sums(self, arguments: list[pa.Array]) -> None:
+        """Refuse a step in which a joined row gives a sum what cannot be taken away again."""
+        for i in self._summed:
+            if found := too_large([self.rows.arguments[i]], [arguments[i]]):
+                raise ArithmeticOverflowError(
+                    f"{written(self.rows.arguments[i])} is NaN or infinite (or beyond 1e288) in {len(found)} joined "
+                    "rows, and the view sums it",
+                    way_out="leave such rows out with WHERE, or correct them; nothing of this step was applied",
+                )
 
     def _columns(self, changed: Tuples) -> dict[str, pa.Array]:
         out = {}

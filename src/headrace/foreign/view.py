@@ -87,14 +87,14 @@ class ForeignView:
     @cached_property
     def output(self) -> JoinedRowsOutput:
         """What is made of the joined rows."""
-        return JoinedRowsOutput(self.rows, self.variables)
+        return JoinedRowsOutput(self.rows, self.variables, self.layout)
 
     @cached_property
     def _texts(self) -> frozenset[str]:
         return frozenset(name for name in self.rows.shown if self.variables.kinds[name].type.kind == "string")
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
-        return self.output.refused(self.rows.source(source), self.layout, rows)
+        return self.output.refused(self.rows.source(source), rows)
 
     # -- the map side ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from headrace.plan import native
 from headrace.plan.expression import Expression
-from headrace.plan.rows import STAND_IN, JoinedRows
+from headrace.plan.rows import STAND_IN, JoinedRows, written
 from headrace.plan.view import Shape
 from headrace.sql.equalities import Equalities, Variable, bare, floats
 from headrace.sql.evaluate import MapSide
@@ -114,7 +114,7 @@ class RowReader:
         expression = to_expression(node, names)
         if (reason := native.why_not(expression)) is not None:
             self.refusals.refuse_for_now(
-                reason,
+                f"{reason.partition(' ')[0]} in {written(expression)}",
                 "it reads several tables, and only Spark evaluates it: joined rows do not pass through Spark",
                 "write it over the columns of one table, or compute it from the answer you read",
             )
