@@ -1,9 +1,11 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench
+.PHONY: help setup demo test lint format bench peers
 
 PYTHON ?= python3
+PEERS := flink pathway
+PEER_PYTHONS := python3.11 python3.12 python3.10 $(PYTHON)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -30,6 +32,22 @@ format: .venv/.headrace-dev ## format the code, and fix what can be fixed
 
 bench: .venv/.headrace-run ## tell how to run the benchmarks
 	@$(BIN)/headrace bench
+
+peers: ## install the peers of the benchmarks, each into .peers/NAME (2.5 GB in all)
+	@for peer in $(PEERS); do \
+	  $(MAKE) --no-print-directory .peers/$$peer/.ready || echo "No $$peer here: benchmarks go on without it." >&2; \
+	done
+
+# Each has an environment of its own, as their dependencies rule out each other's. Of the Pythons that are here, the
+# first that all of its packages have wheels for is used.
+.peers/%/.ready: peers/%.txt
+	@for python in $(PEER_PYTHONS); do \
+	  $$python -c '' 2>/dev/null || continue; \
+	  echo "Installing $* into .peers/$*, with $$python (once, a few minutes) ..."; \
+	  $$python -m venv --clear .peers/$* && \
+	  .peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $< && \
+	  { touch $@; exit 0; }; \
+	done; rm -rf .peers/$*; exit 1
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,22 @@ from rich.table import Table
 
 from headrace.bench.foreign_queries import QUERIES, Query
 from headrace.bench.peak import PeakMemory, release_memory
+from headrace.bench.peers import run_peer
 from headrace.bench.screen import named_numbers
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_columns
 from headrace.datasets.windows import Updates, fifo_updates
 from headrace.engine.engine import Engine
+from headrace.foreign.explain import ForeignExplanation
 from headrace.foreign.planner import FOREIGN
-from headrace.foreign.view import ForeignView
 from headrace.relation.types import sql_type
-from headrace.runtime.program import view_arrangement
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same
 
 Tell = Callable[[str], None]
 
 _WARM_SCALE, _WARM_BATCH = 0.01, 5_000
+_PEER_BATCH = 100_000
+_AS_PEERS = "start of the sequence"
 _DIMENSIONS_FIRST = ("region", "nation", "supplier", "customer", "part", "partsupp")
 
 
@@ -56,8 +59,7 @@ class _Run:
     tuples: int = 0  # rows that the view keeps, of all tables
     peak: int = 0
     ran: str = ""
-    answer: pa.Table | None = None
-    rows: dict[str, pa.Table] = field(default_factory=dict)
+    answer: pa.Table = field(default_factory=lambda: pa.table({}))
 
     @property
     def seconds(self) -> float:
@@ -72,6 +74,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     root = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=options.location))
     results: list[dict[str, Any]] = []
     ratios: dict[str, float] = {}
+    answers: list[pa.Table] = []
     try:
         _warm_up(spark, query, options, root)
         tell(f"making TPC-H at scale {options.scale:g}")
@@ -81,17 +84,19 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
                 tell(f"{options.query} by {strategy}: {updates.total:,} updates in steps of {batch:,}")
                 done = _maintain(spark, query, strategy, updates, batch, root, options)
                 results.append(_row(strategy, f"steps of {batch:,}", done))
+                answers.append(done.answer)
                 ratios |= _memory(done) if strategy == FOREIGN else {}
         tell("Spark recomputes")
-        seconds, expected = _recompute(spark, query, done.rows, root / "recompute")
-        assert done.answer is not None
-        assert_same(done.answer, expected)
-        results.append({"system": "spark", "case": "recompute once", "rows": _count(done.rows), "seconds": seconds})
+        rows = updates.rows_left()
+        seconds, expected = _recompute(spark, query, rows, root / "recompute")
+        for answer in answers:
+            assert_same(answer, expected)
+        results.append({"system": "spark", "case": "recompute once", "rows": _count(rows), "seconds": seconds})
         for row in results:
             if "median_step" in row:
                 ratios[f"recompute / {row['case']} ({row['system']})"] = seconds / row["median_step"]
         if options.peers:
-            results += _peers(options, query, tell)
+            results += _peers(spark, query, updates, root, options, tell)
         if options.scales:
             ratios["slope of time over updates (log-log)"] = _slope(spark, query, options, root, results, tell)
     finally:
@@ -135,7 +140,7 @@ def _names(text: str) -> list[str]:
 
 def _updates(query: Query, scale: float, window: int, most: int | None) -> Updates:
     made = fifo_updates(tpch_columns(scale, query.columns), window or None)
-    return made if most is None else Updates(made.tables, made.sequence[:most])
+    return made if most is None else made.first(most)
 
 
 def _maintain(
@@ -161,15 +166,10 @@ def _maintain(
             done.state = max(done.state, step.state_bytes)
             done.ran = step.ran
         done.answer = view.to_arrow()
-        done.rows = {name: table.to_arrow() for name, table in engine.tables.items()}
-        kernel = view.planned.kernel
-        arrangements = engine._store.snapshot.arrangements
-        kept = {part: arrangements.get(view_arrangement("answer", part), {}) for part in kernel.arrangements}
-        done.view = sum(ref.bytes for buckets in kept.values() for state in buckets.values() for ref in state.runs)
-        if isinstance(kernel, ForeignView):
-            first = [join.waiting for join in kernel.chain.joins if join.position == 0]
-            leaves = {join.child: join.live for join in kernel.chain.joins if not kernel.chain.of(join.child)}
-            done.tuples = sum(state.live for part in (*first, *leaves.values()) for state in kept[part].values())
+        explained = view.explain()
+        done.view = explained.state_bytes
+        if isinstance(explained, ForeignExplanation):
+            done.tuples = sum(source.rows for source in explained.sources)
     done.peak = memory.grown
     shutil.rmtree(location)
     return done
@@ -236,17 +236,54 @@ def _slope(
     return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
 
-def _peers(options: argparse.Namespace, query: Query, tell: Tell) -> list[dict[str, Any]]:
-    raise NotImplementedError
+def _peers(
+    spark: SparkSession, query: Query, updates: Updates, root: Path, options: argparse.Namespace, tell: Tell
+) -> list[dict[str, Any]]:
+    """Run the peers, and Headrace, on the start of the sequence, and check that all have the same answer."""
+    start = updates.first(options.peer_updates)
+    expected = _recompute(spark, query, start.rows_left(), root / "peers")[1]
+    batch = options.batch[-1]
+    done = _maintain(spark, query, FOREIGN, start, batch, root, options)
+    assert_same(done.answer, expected)
+    out = [_row(FOREIGN, _AS_PEERS, done)]
+    for name in options.peers:
+        made = start.batches(_PEER_BATCH, positions=True)
+        result = run_peer(name, options.query, made, time_limit=options.time_limit, tell=tell)
+        answer = result.pop("answer", None)
+        if answer is not None and not _agree(answer, expected):
+            result = {"system": name, "case": options.query, "failed": "its answer is not Spark's"}
+        out.append({"rows": start.total} | result | {"case": _AS_PEERS})
+    return out
+
+
+def _agree(answer: list[dict[str, Any]], expected: pa.Table) -> bool:
+    """Whether rows of a peer are those of Spark; amounts are doubles there, so they agree to rounding only."""
+
+    def sorted_rows(rows: list[dict[str, Any]]) -> list[list[Any]]:
+        made = [[row[name] for name in expected.column_names] for row in rows]
+        return sorted(
+            ([_plain(value) for value in row] for row in made),
+            key=lambda row: [str(v) for v in row if not isinstance(v, float)],
+        )
+
+    ours, theirs = sorted_rows(expected.to_pylist()), sorted_rows(answer)
+    return len(ours) == len(theirs) and all(
+        math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-6) if isinstance(a, float) and isinstance(b, float) else a == b
+        for one, other in zip(ours, theirs, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal | float):
+        return float(value)
+    return value if isinstance(value, int | str) else str(value)
 
 
 def _against_peers(results: list[dict[str, Any]]) -> dict[str, float]:
-    ours = max((row["rows_per_s"] for row in results if row["system"] == "headrace"), default=0.0)
-    return {
-        f"headrace / {row['system']}": ours / row["rows_per_s"]
-        for row in results
-        if row["system"] not in ("headrace", "spark") and row.get("rows_per_s")
-    }
+    rates = {row["system"]: row["rows_per_s"] for row in results if row["case"] == _AS_PEERS and "rows_per_s" in row}
+    ours = rates.pop("headrace", 0.0)
+    return {f"headrace / {name}": ours / rate for name, rate in rates.items()}
 
 
 def _memory(done: _Run) -> dict[str, float]:

@@ -93,10 +93,11 @@ class Stepper:
         rows = sum(len(given) for given in inputs.values() if isinstance(given, ChangeBatch))
         tasks = self.spark.sparkContext.defaultParallelism
         if self.executor == "inline" or (self.executor == "auto" and not with_frames and rows <= self.driver_rows):
+            changed = f"{rows:,} changed {'row is' if rows == 1 else 'rows are'}"
             why = (
                 'the executor is "inline"'
                 if self.executor == "inline"
-                else f"{rows:,} changed {'row is' if rows == 1 else 'rows are'} fewer than a Spark job is worth ({self.driver_rows:,})"
+                else f"{changed} fewer than a Spark job is worth ({self.driver_rows:,})"
             )
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
             return Outcome(run_inline(program, batches, self.threads), "driver", why, {})
