@@ -13,10 +13,10 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from tests.foreign.tpch_streams import StreamStep, Tables, query_text, undone
+from tests.foreign.tpch_queries import Row, query_text, rows_of
+from tests.foreign.tpch_streams import StreamStep, Tables, undone
 
 import headrace as hr
 from headrace.datasets import TPCH_SCHEMAS, tpch_tables
@@ -52,7 +52,7 @@ def make_view(engine: hr.Engine, tables: Tables) -> hr.View:
     return engine.view("q7", SQL, strategy="foreign-key")
 
 
-def answers(engine: hr.Engine, tables: Tables) -> Iterator[tuple[StreamStep, list[tuple[object, ...]]]]:
+def answers(engine: hr.Engine, tables: Tables) -> Iterator[tuple[StreamStep, list[Row]]]:
     """Run the stream, and give what the view says after each step."""
     view = make_view(engine, tables)
     for step in undone(tables):
@@ -60,11 +60,7 @@ def answers(engine: hr.Engine, tables: Tables) -> Iterator[tuple[StreamStep, lis
         yield step, rows_of(view.to_arrow())
 
 
-def rows_of(answer: pa.Table) -> list[tuple[object, ...]]:
-    return list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
-
-
-def by_duckdb(rows: Tables) -> list[tuple[object, ...]]:
+def by_duckdb(rows: Tables) -> list[Row]:
     with duckdb.connect() as connection:
         for name, table in rows.items():
             connection.register(name, table)

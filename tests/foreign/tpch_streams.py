@@ -10,23 +10,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from tests.foreign.tpch_queries import QUERIES, query_text
 
 from headrace.datasets import TPCH_SCHEMAS, tpch_tables
 from headrace.relation.schema import DIFF
 
 Tables = dict[str, pa.Table]
 Positions = Mapping[str, NDArray[np.int64]]  # of rows, by table
-
-FOLDER = Path(__file__).parents[1] / "fixtures" / "tpch"
-QUERIES = (1, 3, 5, 6, 7, 8, 9, 10, 12, 14, 18, 19)
-"""The queries that read one table, or join along foreign keys."""
 
 _SCALE = 0.01
 _ORDERS_A_QUERY = 60
@@ -36,13 +32,6 @@ _OTHER_CUSTOMERS = 50
 _JOIN = re.compile(
     r"^(?P<indent> *)FROM (?!\()(?P<join>.*?)(?=^(?P=indent)GROUP BY|^\) AS|\Z)", re.MULTILINE | re.DOTALL
 )
-
-
-def query_text(number: int) -> str:
-    """The text of a query, as its fixture has it."""
-    text = (FOLDER / f"q{number}.sql").read_text()
-    # No order of a small scale has more than 300 pieces, and LIMIT 100 is to cut something off.
-    return text.replace("sum(l_quantity) > 300", "sum(l_quantity) > 150") if number == 18 else text
 
 
 @cache
