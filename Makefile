@@ -35,7 +35,7 @@ bench: .venv/.headrace-run ## tell how to run the benchmarks
 
 peers: ## install the peers of the benchmarks, each into .peers/NAME (2.5 GB in all)
 	@for peer in $(PEERS); do \
-	  $(MAKE) --no-print-directory .peers/$$peer/.ready || echo "No $$peer here: benchmarks go on without it." >&2; \
+	  $(MAKE) --silent --no-print-directory .peers/$$peer/.ready || echo "No $$peer here: benchmarks go on without it." >&2; \
 	done
 
 # Each has an environment of its own, as their dependencies rule out each other's. Of the Pythons that are here, the
@@ -47,7 +47,7 @@ peers: ## install the peers of the benchmarks, each into .peers/NAME (2.5 GB in 
 	  $$python -m venv --clear .peers/$* && \
 	  .peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $< && \
 	  { touch $@; exit 0; }; \
-	done; rm -rf .peers/$*; exit 1
+	done; echo "$* could not be installed with any of: $(PEER_PYTHONS)" >&2; rm -rf .peers/$*; exit 1
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
