@@ -154,6 +154,7 @@ class InMemory:
         self.view = view
         self.state: dict[tuple[str, int], list[Run]] = {}
         self.changed: list[Run] = []
+        self.sent: list[tuple[int, str, int]] = []  # what the last step exchanged: from which bucket, what, rows
 
     def step(self, changes: dict[str, list[tuple[Row, int]]]) -> None:
         incoming: dict[int, dict[str, list[Run]]] = {}
@@ -170,7 +171,7 @@ class InMemory:
                 for bucket, parts in lifted.items():
                     for part, run in parts.items():
                         incoming.setdefault(bucket, {}).setdefault(part, []).append(run)
-        self.changed = []
+        self.changed, self.sent = [], []
         for stage, parts in enumerate(self.view.stages):
             later: dict[int, dict[str, list[Run]]] = {}
             stored: list[tuple[str, int, Run]] = []
@@ -181,6 +182,7 @@ class InMemory:
                 self.changed += [] if done.changes is None else [done.changes]
                 for target, outgoing in done.outgoing.items():
                     for part, run in outgoing.items():
+                        self.sent.append((bucket, part, run.rows))
                         later.setdefault(target, {}).setdefault(part, []).append(run)
             for part, home, run in stored:
                 self.state.setdefault((part, home), []).append(run)

@@ -125,3 +125,29 @@ def test_a_step_costs_what_changes_state_whatever_the_size_of_the_tables(rows: i
     assert sum(abs(times) for times in view.changes().values()) == 9
     new = {part: runs[-1].rows for (part, _), runs in view.state.items() if part != "groups"}
     assert new == {"i0": 1, "l0": 2}
+
+
+def test_exchanges_carry_only_rows_that_come_to_life_or_die() -> None:
+    schema = ForeignSchema(
+        {"t0": ("k0", "k1", "v0"), "t1": ("k1", "k2", "v1"), "t2": ("k2", "v2")},
+        {"t0": ("k0",), "t1": ("k1",), "t2": ("k2",)},
+    )
+    view = InMemory(rows_view(schema, {}, 3))
+    view.step({"t0": [((i, i % 50, "v"), 1) for i in range(200)]})
+    view.step({"t1": [((i, i % 5, "v"), 1) for i in range(50)]})
+    assert view.sent == []  # all of them wait
+    view.step({"t2": [((3, "v"), 1)]})
+    assert sum(rows for _, _, rows in view.sent) == 10  # rows of t1 that refer to it
+    assert sum(view.changes().values()) == 40
+
+
+def test_few_groups_are_summed_where_their_rows_are() -> None:
+    schema = ForeignSchema({"t0": ("k0", "k1", "v0"), "t1": ("k1", "v1")}, {"t0": ("k0",), "t1": ("k1",)})
+    view = InMemory(grouped_view(schema, "v1", "k0", ("count_distinct",), {}, 4))
+    rows = [((i, i % 60, "v"), 1) for i in range(3_000)]
+    view.step({"t0": rows, "t1": [((i, f"v{i % 2}"), 1) for i in range(60)]})
+    sums = [(bucket, rows) for bucket, part, rows in view.sent if part == "groups"]
+    # Every bucket has worked on its share of the rows, and has sent no more than two sums.
+    assert {bucket for bucket, _ in sums} == {0, 1, 2, 3}
+    assert sum(rows for _, rows in sums) <= 8
+    assert view.answer() == {("v0", 1_500, 1_500): 1, ("v1", 1_500, 1_500): 1}

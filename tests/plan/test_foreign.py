@@ -106,13 +106,14 @@ def test_two_tables_that_refer_to_each_other_by_their_keys() -> None:
         (
             [_source("a", "x y"), _source("b", "x z")],
             {"a": ("k",), "b": ("x", "w")},
-            "several of its tables are referred to by none, so a row may meet many: "
+            "only the root may be referred to by none, and several of its tables are, so a row may meet many: "
             "a is not joined by k of its key; b is not joined by w of its key",
         ),
         (
             [_source("a", "x"), _source("b", "x")],
             {"a": (), "b": ()},
-            "several of its tables are referred to by none, so a row may meet many: a has no key; b has no key",
+            "only the root may be referred to by none, and several of its tables are, so a row may meet many: "
+            "a has no key; b has no key",
         ),
         (
             [_source("a", "i j"), _source("b", "j k"), _source("c", "k i")],

@@ -138,6 +138,15 @@ def _expressions() -> Iterator[str]:
         "startswith(s1, 'aé')",
         "endswith(s1, '')",
     )
+    yield from (
+        "concat(s1, s2)",
+        "s1 || 'x' || s2",
+        "concat(s1)",
+        "datediff(dt1, dt2)",
+        "datediff(dt1, DATE '1970-01-01')",
+    )
+    for a in ("ti", "l", "p", "w", "s", "dt"):
+        yield from (f"greatest({a}1, {a}2)", f"least({a}1, {a}2, {a}1)")
     yield from ("length(s1)", "substr(s1, 2, 1)", "substr(s1, 1, 0)", "substring(s1, 2)", "left(s1, 2)")
     yield from (
         "year(dt1)",
@@ -164,6 +173,8 @@ def _expressions() -> Iterator[str]:
 EXPRESSIONS = [e for e in dict.fromkeys(_expressions()) if e != "NULL"]
 LEFT_TO_CATALYST = {
     "i1 / i2": "Divide",
+    "greatest(d1, d2)": "Greatest",
+    "least(ts1, ts2)": "Least",
     "m1 * m2 * m1": "Multiply",
     "-w1": "UnaryMinus",
     "abs(h1)": "Abs",

@@ -208,7 +208,8 @@ def _several_roots(
         else:
             reasons.append(f"no table of the join has the key ({', '.join(key)}) of {source.name}")
     return NotForeign(
-        f"several of its tables are referred to by none, so a row may meet many: {'; '.join(reasons)}",
+        "only the root may be referred to by none, and several of its tables are, so a row may meet many: "
+        + "; ".join(reasons),
         "declare the keys of the tables with engine.table(..., key=...), and join on whole keys",
     )
 

@@ -252,6 +252,20 @@ def _substring(node: Expression, value_of: Evaluate) -> Datum:
     return pc.utf8_slice_codeunits(value_of(node.args[0]), start, start + length)
 
 
+def _concat(*texts: Datum) -> Datum:
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()), null_handling="emit_null")
+
+
+def _ordered_types(node: Expression) -> bool:
+    # Spark counts NaN as the largest of all, Arrow as none; and Arrow knows no largest of instants and booleans.
+    kind = node.type
+    return _result_of_args(node) and (kind.is_integer or kind.is_decimal or kind.kind in ("string", "date"))
+
+
+def _days_between(end: Datum, start: Datum) -> Datum:
+    return pc.subtract_checked(pc.cast(end, pa.int32()), pc.cast(start, pa.int32()))
+
+
 def _date_part(part: Callable[..., Datum]) -> Callable[[Expression, Evaluate], Datum]:
     def compute(node: Expression, value_of: Evaluate) -> Datum:
         dates = value_of(node.args[0])
@@ -293,6 +307,10 @@ _RULES: dict[str, Rule] = {
     "EndsWith": Rule(_literal_text, _with_text(pc.ends_with)),
     "Contains": Rule(_literal_text, _with_text(pc.match_substring)),
     "Length": Rule(_of_kind("string"), _over_args(lambda a: pc.cast(pc.utf8_length(a), pa.int32()))),
+    "Concat": Rule(lambda node: len(node.args) > 0 and _of_kind("string")(node), _over_args(_concat)),
+    "Greatest": Rule(_ordered_types, _over_args(pc.max_element_wise)),
+    "Least": Rule(_ordered_types, _over_args(pc.min_element_wise)),
+    "DateDiff": Rule(_of_kind("date"), _over_args(_days_between)),
     "Substring": Rule(_has_positive_bounds, _substring),
     "Year": Rule(_of_kind("date"), _date_part(pc.year)),
     "Month": Rule(_of_kind("date"), _date_part(pc.month)),
