@@ -121,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peer-updates", type=int, default=1_000_000, help="how many updates peers get (default 1 million)")
     add("--time-limit", type=float, default=120.0, help="seconds a peer (default 120)")
     add("--scales", type=_scales, default=[], help="also measure time at these scales, to see that it is linear")
+    add("--grow", action="store_true", help="let the window grow with --scales (default: it stays)")
     add("--cores", type=int, default=None, help="cores to use (default: all)")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
     return made
@@ -222,11 +223,11 @@ def _slope(
     results: list[dict[str, Any]],
     tell: Tell,
 ) -> float:
-    """Fit log(seconds) over log(updates); the window grows with the scale, and the steps stay as they are."""
+    """Fit log(seconds) over log(updates); steps stay as they are, and so does the window unless it is to grow too."""
     points = []
     batch = options.batch[-1]
     for scale in options.scales:
-        window = round(options.window * scale / options.scale)
+        window = round(options.window * scale / options.scale) if options.grow else options.window
         updates = _updates(query, scale, window, None)
         tell(f"scale {scale:g}: {updates.total:,} updates in steps of {batch:,}")
         scaled = argparse.Namespace(**{**vars(options), "window": window})
