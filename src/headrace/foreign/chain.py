@@ -78,7 +78,6 @@ class ChainPlan:
     graph: ForeignGraph
     joins: tuple[Join, ...]
     replicated: frozenset[str]  # sources that every bucket has
-    shown: tuple[str, ...]  # the variables of the joined rows
 
     @cached_property
     def levels(self) -> int:
@@ -184,7 +183,7 @@ class _Planning:
                 joined.append(reference.child)
             if chain:
                 produced[source] = (level, partitions[-1])
-        return ChainPlan(self.graph, tuple(joins), self.replicated, self.rows.shown)
+        return ChainPlan(self.graph, tuple(joins), self.replicated)
 
     def _replicated(self) -> frozenset[str]:
         """Sources that are cheaper to bring to every bucket than their parents are to move to them."""

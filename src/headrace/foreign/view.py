@@ -28,7 +28,7 @@ from headrace.plan.view import Shape
 from headrace.relation import kernels
 from headrace.relation.kernels import Words
 from headrace.relation.keys import validity
-from headrace.relation.run import Run, merge
+from headrace.relation.run import Run, merge, take_values
 from headrace.relation.variables import Variables
 from headrace.rings import Group
 
@@ -173,7 +173,7 @@ class ForeignView:
             if left is None and right is None:
                 continue
             self._keep(join, bucket, left, right, state, done)
-            changed = self._live_join(join).changes(left, right, state[join.waiting], state[join.live])
+            changed = self._live_joins[join.number].changes(left, right, state[join.waiting], state[join.live])
             if changed is None or not changed.rows:
                 continue
             if join == self.chain.final:
@@ -185,9 +185,6 @@ class ForeignView:
                 done.outgoing.setdefault(bucket, {})[part] = merge(COUNT, runs)
         return done
 
-    def _live_join(self, join: Join) -> LiveJoin:
-        return self._live_joins[join.number]
-
     @cached_property
     def _live_joins(self) -> tuple[LiveJoin, ...]:
         return tuple(LiveJoin(join, self.variables, self._out(join), self._texts) for join in self.chain.joins)
@@ -195,7 +192,7 @@ class ForeignView:
     def _out(self, join: Join) -> tuple[str, ...]:
         """The variables that go on from a join: those that any of its targets wants."""
         if join == self.chain.final:
-            return self.chain.shown
+            return self.rows.shown
         targets = self.chain.after(join)
         # In the order of the first target, which then need not be rearranged.
         return tuple(dict.fromkeys(name for target in targets for name in target.order))
@@ -252,5 +249,4 @@ def _merged(runs: list[Run]) -> Run | None:
 
 
 def _picked(tuples: Tuples, at: NDArray[np.int64]) -> Tuples:
-    texts = {name: text.take(pa.array(at)) for name, text in tuples.texts.items()}
-    return Tuples(tuples.order, np.take(tuples.words, at, axis=1), tuples.diff[at], texts)
+    return Tuples(tuples.order, np.take(tuples.words, at, axis=1), tuples.diff[at], take_values(tuples.texts, at))
