@@ -23,7 +23,7 @@ PROGRAMS = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{page}.md"
-        for page in ("tutorial", "models", "joins", "foreign-keys", "testing", "update-streams")
+        for page in ("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows")
     ),
 ]
 MARK = "\x1e"

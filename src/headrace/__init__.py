@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError as HeadraceError
     from headrace.learn.regression import LinearRegression as LinearRegression
     from headrace.operators.kernel import ViewChange as ViewChange
+    from headrace.sql.window_text import sliding as sliding
+    from headrace.sql.window_text import tumbling as tumbling
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,8 @@ _HOMES = {
     "LinearRegression": "headrace.learn.regression",
     "HeadraceError": "headrace.errors",
     "ViewChange": "headrace.operators.kernel",
+    "sliding": "headrace.sql.window_text",
+    "tumbling": "headrace.sql.window_text",
 }
 __all__ = [*_HOMES, "__version__"]
 

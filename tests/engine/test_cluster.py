@@ -17,7 +17,7 @@ import pytest
 os.environ["PYSPARK_PYTHON"] = sys.executable
 import headrace as hr
 from headrace.runtime.java import ensure_java
-from headrace.testing.oracle import Oracle
+from headrace.testing.oracle import Oracle, assert_same
 from pyspark.sql import SparkSession
 def load(name):
     spec = spec_from_file_location(name, Path(sys.argv[1]) / f"{name}.py")
@@ -40,6 +40,8 @@ for seed in (101, 102, 103):
         test_oracle.check_stream(engine, Oracle(spark), seed, steps=3, size=40, as_frames=seed % 2 == 0)
 with hr.Engine(spark, Path(sys.argv[2]) / "foreign", executor="spark", buckets=3) as engine:
     test_foreign.check_steps(engine, Oracle(spark), 104, steps=3, sizes={})
+    late = engine.view("late", test_foreign.BOARD, strategy="foreign-key")
+    assert_same(late.to_arrow(), engine.views["b"].to_arrow())
 blocks = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
 print("same", blocks, flush=True)
 spark.stop()

@@ -1,4 +1,4 @@
-"""COUNT(DISTINCT) through the front door: random streams against Spark, one batch against its rows, and restarts."""
+"""DISTINCT values through the front door: random streams against Spark, one batch against its rows, and restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.testing.queries import random_schema
 
 
 def distinct_query(rng: random.Random, schema: TableSchema) -> str:
-    """Several COUNT(DISTINCT), some with a FILTER, beside the other aggregates; with or without groups."""
+    """Several DISTINCT aggregates, some with a FILTER, beside the others; with or without groups."""
     names = schema.names
     pick = lambda: rng.choice(names)  # noqa: E731
     items = [f"COUNT(DISTINCT {pick()})"]
@@ -24,7 +24,11 @@ def distinct_query(rng: random.Random, schema: TableSchema) -> str:
     items += [f"COUNT(DISTINCT CAST({pick()} AS STRING))", f"MAX({pick()})", f"COUNT({pick()})", "COUNT(*)"][
         : rng.randint(0, 4)
     ]
-    items += [f"SUM({c.name})" for c in schema.columns if c.type.is_numeric][: rng.randint(0, 1)]
+    items += [f"COUNT(DISTINCT {pick()}, {pick()})", f"COUNT(DISTINCT {', '.join(names)})"][: rng.randint(0, 2)]
+    items += [f"COUNT(DISTINCT {pick()}, {pick()}) FILTER (WHERE {pick()} IS NOT NULL)"] * rng.randint(0, 1)
+    numeric = [column.name for column in schema.columns if column.type.is_numeric]
+    for x in rng.choices(numeric, k=rng.randint(0, 3) if numeric else 0):
+        items += [rng.choice([f"SUM({x})", f"SUM(DISTINCT {x})", f"AVG(DISTINCT {x})", f"SUM(DISTINCT {x}) + 1"])]
     key = rng.choice([None, pick()])
     select = ", ".join(f"{item} AS o{i}" for i, item in enumerate([*([key] if key else []), *items]))
     having = f" HAVING COUNT(DISTINCT {pick()}) > 1" if rng.random() < 0.3 else ""

@@ -7,7 +7,7 @@ import pytest
 from tests.foreign.explained import DIAMOND, TPCH_Q5, explained, ladder, more_than, path, positive, star
 
 from headrace.foreign.explain import ForeignExplanation
-from headrace.foreign.layers import Place, arrange
+from headrace.plan.layers import Place, arrange
 
 SVG = "{http://www.w3.org/2000/svg}"
 # The advance of a character at 12 pixels, in the widest usual monospace font (DejaVu Sans Mono).

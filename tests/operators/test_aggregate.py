@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.operators.aggregate import empty_total, maintain, read, read_changes
+from headrace.operators.aggregate import changed_rows, empty_total, maintain, read, read_changes
 from headrace.operators.delta import Evaluated, deltas, filtered, group_words, not_summable, split
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.expression import column
@@ -37,6 +38,7 @@ ARGUMENTS = (
 SUMS = {"i": ("bigint", "double"), "n": ("bigint", "double"), "d": ("decimal(30,3)", "decimal(24,7)")}
 SUMS |= {"w": ("decimal(38,2)", None), "x": ("double", "double")}
 NAMES = [str(argument) for argument in ARGUMENTS]
+COMBINATIONS = ("in", "dwt", "tm")
 AGGREGATES = [("count", None, "bigint"), *(("count", NAMES.index(name), "bigint") for name in "int")]
 AGGREGATES += [("sum", NAMES.index(name), total) for name, (total, _) in SUMS.items()]
 AGGREGATES += [("avg", NAMES.index(name), average) for name, (_, average) in SUMS.items() if average]
@@ -45,6 +47,12 @@ AGGREGATES += [
 ]
 # n has an ordered arrangement for its COUNT(DISTINCT) alone; the others share it with MIN and MAX.
 AGGREGATES += [("count_distinct", NAMES.index(name), "bigint") for name in "inwtm"]
+AGGREGATES += [("sum_distinct", NAMES.index(name), total) for name, (total, _) in SUMS.items()]
+AGGREGATES += [("avg_distinct", NAMES.index(name), average) for name, (_, average) in SUMS.items() if average]
+COMBINED = [
+    ("count_distinct", NAMES.index(first), "bigint", *map(NAMES.index, others)) for first, *others in COMBINATIONS
+]
+AGGREGATES += COMBINED
 
 ROW = st.tuples(
     st.sampled_from([None, "", "a", "a\0"]),
@@ -60,7 +68,7 @@ ROW = st.tuples(
 
 
 def layout_of(shape: Shape = Shape.GROUPS, aggregates=AGGREGATES, keys=KEYS) -> ViewLayout:
-    listed = tuple(Aggregate(f, a, SqlType.parse(kind), f"{f}({a})") for f, a, kind in aggregates)
+    listed = tuple(Aggregate(f, a, SqlType.parse(kind), f"{f}({a})", tuple(more)) for f, a, kind, *more in aggregates)
     return ViewLayout(ViewPlan("t", shape, None, keys, ARGUMENTS, listed, None, ()), seed=3)
 
 
@@ -118,11 +126,17 @@ def recomputed(layout: ViewLayout, rows: Counter) -> dict[tuple, tuple]:
 def computed(aggregate: Aggregate, members: list[tuple]) -> object:
     if aggregate.argument is None:
         return len(members)
+    if aggregate.others:
+        combined = {tuple(shown(row[i]) for i in (aggregate.argument, *aggregate.others)) for row in members}
+        return sum(None not in combination for combination in combined)
     values = [row[aggregate.argument] for row in members if row[aggregate.argument] is not None]
     if aggregate.function == "count":
         return len(values)
     if aggregate.function == "count_distinct":
         return len({shown(value) for value in values})
+    if aggregate.function in ("sum_distinct", "avg_distinct"):
+        plain = replace(aggregate, function=aggregate.function.removesuffix("_distinct"))
+        return computed(plain, [(*row[: aggregate.argument], value) for row in members[:1] for value in set(values)])
     if not values:
         return None
     if aggregate.function in ("min", "max"):
@@ -176,7 +190,7 @@ def cut(choose: random.Random, entries: list) -> list[list]:
 
 
 @pytest.mark.parametrize("shape", [Shape.GROUPS, Shape.TOTAL])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_after_every_batch_the_view_is_what_recomputing_gives(shape, data):
     layout = layout_of(shape, keys=KEYS if shape is Shape.GROUPS else ())
@@ -190,11 +204,12 @@ def test_after_every_batch_the_view_is_what_recomputing_gives(shape, data):
             rows[row] += n
         after = recomputed(layout, rows)
         assert table_rows(layout, read(layout, view.state)) == after
-        old, new = changed_rows(layout, done.changes)
+        old, new = sides_of(layout, done.changes)
         assert old == {key: value for key, value in before.items() if after.get(key) != value}
         assert new == {key: value for key, value in after.items() if before.get(key) != value}
         collected.subtract(old.items())
         collected.update(new.items())
+        check_changed_rows(layout, done.changes, before, after)
         check_summary(shape, done.summary, before, after)
         check_live(view, rows)
         before = after
@@ -202,7 +217,24 @@ def test_after_every_batch_the_view_is_what_recomputing_gives(shape, data):
     assert not -collected
 
 
-def changed_rows(layout: ViewLayout, changes: Run | None) -> tuple[dict, dict]:
+def check_changed_rows(layout: ViewLayout, changes: Run | None, before: dict, after: dict) -> None:
+    """The rows before, plus the changed ones, are the rows after; a total has its one row all along."""
+    if layout.plan.shape is Shape.TOTAL:
+        nothing = table_rows(layout, empty_total(layout))
+        before, after = before or nothing, after or nothing
+    sums = Counter(dict.fromkeys(before.items(), 1))
+    if changes is not None:
+        rows, diff = changed_rows(layout, changes)
+        assert "__rows" not in rows.column_names
+        assert diff.dtype == np.int64
+        for row, n in zip(rows.to_pylist(), diff.tolist(), strict=True):
+            assert n in (-1, 1)
+            key = tuple(row[f"k{i}"] for i in range(len(layout.plan.keys)))
+            sums[key, tuple(shown(row[f"a{i}"]) for i in range(len(layout.plan.aggregates)))] += n
+    assert {entry: n for entry, n in sums.items() if n} == dict.fromkeys(after.items(), 1)
+
+
+def sides_of(layout: ViewLayout, changes: Run | None) -> tuple[dict, dict]:
     if changes is None:
         return {}, {}
     stored = runfile.decode(np.frombuffer(bytes(runfile.encode(changes)), np.uint8), "in memory")
@@ -223,11 +255,9 @@ def check_live(view: Kept, rows: Counter) -> None:
     there = [row for row, n in rows.items() if n]
     width = len(view.layout.plan.keys)
     assert view.live[GROUPS] == len({row[:width] for row in there})
-    for argument in view.layout.arranged:
-        pairs = {
-            (row[:width], shown(row[len(KEYS) + argument])) for row in there if row[len(KEYS) + argument] is not None
-        }
-        assert view.live[f"ordered{argument}"] == len(pairs)
+    for name, arguments in view.layout.values.items():
+        found = [(row[:width], *(shown(row[len(KEYS) + argument]) for argument in arguments)) for row in there]
+        assert view.live[name] == len({entry for entry in found if None not in entry[1:]})
 
 
 @settings(max_examples=40, deadline=None)
@@ -306,7 +336,7 @@ def test_an_update_that_keeps_the_sum_but_moves_the_minimum_is_a_change():
     with_i = lambda i: (*BASE[:2], i, *BASE[3:])  # noqa: E731
     view.step([evaluated(layout, [(with_i(5), 1), (with_i(5), 1)])])
     done = view.step([evaluated(layout, [(with_i(5), -2), (with_i(4), 1), (with_i(6), 1)])])
-    assert changed_rows(layout, done.changes) == ({("a", 1): (10, 5)}, {("a", 1): (10, 4)})
+    assert sides_of(layout, done.changes) == ({("a", 1): (10, 5)}, {("a", 1): (10, 4)})
 
 
 def test_no_rows_give_no_groups_and_no_changes():
@@ -322,7 +352,7 @@ def test_no_rows_give_no_groups_and_no_changes():
 def test_the_total_of_nothing_counts_zero_and_is_null():
     layout = layout_of(Shape.TOTAL, keys=())
     (row,) = empty_total(layout).to_pylist()
-    for i, (function, _, _) in enumerate(AGGREGATES):
+    for i, (function, *_) in enumerate(AGGREGATES):
         assert row[f"a{i}"] == (0 if function.startswith("count") else None)
 
 
@@ -348,8 +378,24 @@ def test_a_view_without_aggregates_is_a_bag(data):
             counts = [Counter({(r["k0"], r["k1"]): r["__rows"] for r in side.to_pylist()}) for side in (old, new)]
             assert counts[1] - counts[0] == after - before
             assert counts[0] - counts[1] == before - after
+            changed, diff = changed_rows(layout, done.changes)
+            assert changed.column_names == ["k0", "k1"]
+            copies = zip(changed.to_pylist(), diff.tolist(), strict=True)
+            assert {(r["k0"], r["k1"]): n for r, n in copies} == difference(before, after)
         else:
             assert before == after
+
+
+def difference(before: Counter, after: Counter) -> dict[tuple, int]:
+    return {key: after[key] - before[key] for key in before | after if after[key] != before[key]}
+
+
+def test_changed_rows_of_a_total_lead_from_the_row_of_no_rows_and_back_to_it():
+    layout = layout_of(Shape.TOTAL, aggregates=[("count", 0, "bigint"), ("sum", 0, "bigint")], keys=())
+    view = Kept(layout, random.Random(0))
+    for n, expected in ((2, [(0, None, -1), (2, 10, 1)]), (-2, [(2, 10, -1), (0, None, 1)])):
+        rows, diff = changed_rows(layout, view.step([evaluated(layout, [(BASE, n)])]).changes)
+        assert [(row["a0"], row["a1"], d) for row, d in zip(rows.to_pylist(), diff.tolist(), strict=True)] == expected
 
 
 def projected(rows: Counter) -> Counter:

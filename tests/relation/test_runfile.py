@@ -206,6 +206,39 @@ def test_a_damaged_column_cannot_be_taken_from(buffer):
         take_one_by_one(file)
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 5500), (0, 0), (7, 8), (511, 2049), (5499, 5500)])
+def test_a_slice_is_what_would_be_taken(start, stop):
+    run = a_run(5500)
+    file = runfile.decode(np.frombuffer(bytes(runfile.encode(run)), np.uint8), "clean")
+    assert_same(file.slice(start, stop), run.take(np.arange(start, stop)))
+    some = file.select(["string", "boolean", "no such column"])
+    assert_same(some.slice(start, stop), some.take(np.arange(start, stop)))
+    assert list(some.values) == ["string", "boolean"]
+
+
+@pytest.mark.parametrize("column", ["int", "double", "decimal(38,0)", "string", "timestamp"])
+def test_values_that_are_not_selected_are_not_verified_and_all_others_are(column):
+    data = bytes(runfile.encode(a_run(5500, nulls="none")))
+    clean, block = runfile.decode(np.frombuffer(data, np.uint8), "clean"), 4096
+    buffers = [c["name"] for c in clean.meta["values"] for present in c["parts"] if present]
+    start, size = clean.meta["spans"][1 + len(clean.payload) + buffers.index(column)]
+    at = -(-start // block) * block
+    assert at + block <= start + size, "a block that is this column's alone"
+    copy = bytearray(data)
+    copy[len(data) - len(clean.data) + at] ^= 4
+
+    def read(*names: str) -> None:
+        file = runfile.decode(np.frombuffer(bytes(copy), np.uint8), "damaged.run").select(names)
+        file.slice(0, file.rows)
+        file.take(np.arange(file.rows))
+        file.check()
+
+    read()
+    read(*(name for name in SAMPLES if name != column))
+    with pytest.raises(CorruptFileError, match=r"damaged\.run.*1 of its blocks"):
+        read(column)
+
+
 def test_a_string_whose_end_lies_in_a_damaged_block_cannot_be_taken():
     """The offset at which a string ends may stand in the block behind the one it begins in."""
     texts = {"t": pa.array(["a", "bc"] * 4000, pa.large_string())}

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from headrace.rings import Compensated
 
 RING = Compensated()
+THREE = Compensated(3)
 
 
 def exactly(payload) -> list[Fraction]:
-    return [Fraction(high) + Fraction(low) for high, low in zip(*payload, strict=True)]
+    return [sum(map(Fraction, limbs), Fraction(0)) for limbs in zip(*payload, strict=True)]
 
 
 def doubles(low: int, high: int) -> st.SearchStrategy[float]:
@@ -113,3 +114,50 @@ def test_what_the_docs_say_of_large_numbers_that_came_and_went(magnitude: float,
     for value in [*cents, *large, *(-rng.permutation(large))]:
         total = RING.add(total, lift(value))
     assert abs(RING.values(total)[0] - math.fsum(cents)) < off_by
+
+
+def three(*values: float):
+    """One element of three doubles: the sum of these values."""
+    return THREE.sum_by(THREE.lift(np.array(values)), np.zeros(len(values), np.int64), 1)
+
+
+def test_a_sum_has_two_or_three_doubles():
+    with pytest.raises(ValueError, match="two or three"):
+        Compensated(4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(doubles(-60, 60), min_size=1, max_size=30), st.lists(doubles(-60, 60), min_size=1, max_size=30))
+def test_three_doubles_lose_no_more_than_150_bits_of_the_largest(left, right):
+    a, b = three(*left), three(*right)
+    (x,), (y,), (total,), (product,) = map(exactly, (a, b, THREE.add(a, b), THREE.multiply(a, b)))
+    magnitude = sum(abs(Fraction(v)) for v in left)
+    assert abs(x - sum(map(Fraction, left))) <= magnitude / 2**150
+    assert abs(total - (x + y)) <= (abs(x) + abs(y)) / 2**155
+    assert abs(product - x * y) <= abs(x * y) / 2**150
+    high, middle, low = (float(limb[0]) for limb in a)
+    assert abs(middle) <= math.ulp(high), "what one double holds is below the last digit of the one before"
+    assert abs(low) <= math.ulp(middle)
+
+
+@settings(max_examples=100, deadline=None)
+@given(doubles(-60, 60), st.integers(1, 10**6), st.integers(1, 10**6))
+def test_equal_values_and_their_squares_are_summed_without_any_error(x, n, m):
+    value = THREE.lift(np.array([x]))
+    square = THREE.multiply(value, value)
+    for element, exact in ((value, Fraction(x)), (square, Fraction(x) ** 2)):
+        parts = [THREE.scale(element, np.array([times])) for times in (n, m)]
+        assert exactly(THREE.add(*parts)) == [exact * (n + m)]
+
+
+def test_squares_of_large_values_that_came_and_went_leave_nothing_that_shows():
+    cents = np.random.default_rng(5).integers(1, 10_000, 100) / 100
+    large = np.array([1e15, -3e14, 123456789.125e6])
+    squares = THREE.multiply(THREE.lift(cents), THREE.lift(cents))
+    gone = THREE.multiply(THREE.lift(large), THREE.lift(large))
+    total = THREE.sum_by(squares, np.zeros(100, np.int64), 1)
+    for i in range(3):
+        total = THREE.add(total, tuple(limb[i : i + 1] for limb in gone))
+    for i in (1, 0, 2):
+        total = THREE.add(total, THREE.negate(tuple(limb[i : i + 1] for limb in gone)))
+    assert THREE.values(total)[0] == float(sum(Fraction(x) ** 2 for x in cents))

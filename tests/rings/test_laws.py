@@ -15,6 +15,7 @@ RINGS = [
     Integer(2),
     Integer(3),
     Compensated(),
+    Compensated(3),
     Product((Integer(1),)),
     Product((Integer(1), Integer(2), Integer(3))),
     Product((Integer(1), Compensated(), Integer(2))),

@@ -9,9 +9,13 @@ from decimal import Decimal
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.errors import UnsupportedSQLError
 from headrace.plan.view import Order, Shape
 from headrace.relation.types import SqlType
 from headrace.sql.catalyst import analyse
+from headrace.sql.flatten import Flattener
+from headrace.sql.jvm import items
+from headrace.sql.refusals import Refusals
 from headrace.sql.session import SqlSession
 
 
@@ -78,6 +82,60 @@ def test_distinct_counts_are_kept_one_by_one_and_share_their_arguments(session: 
     assert [str(argument) for argument in plan.arguments] == ["(IF(o, a, CAST(NULL AS INT)))", "b"]
     assert plan.aggregates[0].sql == "COUNT(DISTINCT a) FILTER (WHERE o)"
     assert plan.table == "t"
+
+
+def test_sums_and_combinations_of_distinct_values_are_kept_one_by_one(session: SqlSession) -> None:
+    sql = """SELECT s, SUM(DISTINCT a) AS x, AVG(DISTINCT a) FILTER (WHERE o) AS y, COUNT(DISTINCT a, s, a) AS z,
+                    COUNT(DISTINCT s, a) AS again, COALESCE(AVG(DISTINCT b), 0) AS w, SUM(b) AS total
+             FROM t GROUP BY s HAVING SUM(DISTINCT b) > 0"""
+    analysed = analyse(session, "v", sql)
+    plan = analysed.plan
+    assert [str(argument) for argument in plan.arguments[:3]] == ["a", "(IF(o, a, CAST(NULL AS INT)))", "s"]
+    kept = {output.name: str(output.expression) for output in plan.outputs}
+    functions = [(a.function, a.argument, a.others) for a in plan.aggregates]
+    assert functions[int(kept["x"][1:])] == ("sum_distinct", 0, ())
+    assert functions[int(kept["y"][1:])] == ("avg_distinct", 1, ())
+    assert functions[int(kept["z"][1:])] == ("count_distinct", 0, (2,))
+    assert kept["again"] == kept["z"], "the order of what is combined does not matter"
+    assert kept["w"].lower().startswith("coalesce"), "an average of nothing is NULL, so this is no idle call"
+    assert {function for function, *_ in functions} == {"sum_distinct", "avg_distinct", "count_distinct", "sum"}
+    assert analysed.schema == tuple(
+        (field.name(), SqlType.parse(field.dataType().simpleString()), field.nullable())
+        for field in items(session.query(sql).analyzed().schema())
+    )
+
+
+@pytest.mark.parametrize("call", ["max_by(a, b)", "min_by(CAST(NULL AS BIGINT), a)", "approx_count_distinct(a, 0.04)"])
+def test_what_stands_in_for_distinct_is_never_taken_for_the_users_own(session: SqlSession, call: str) -> None:
+    sql = f"SELECT {call} AS x, SUM(DISTINCT a) AS y, COUNT(DISTINCT a, b) AS z FROM t"
+    optimized = session.query(sql).optimizedPlan()  # as a reader that checks nothing before
+    with pytest.raises(UnsupportedSQLError, match=call.partition("(")[0].upper()):
+        Flattener(session.catalyst, Refusals("v", sql)).flatten(optimized)
+
+
+@pytest.mark.parametrize(
+    ("calls", "function"),
+    [
+        (("STDDEV", "STD", "STDDEV_SAMP"), "stddev_samp"),
+        (("STDDEV_POP",), "stddev_pop"),
+        (("VARIANCE", "VAR_SAMP"), "var_samp"),
+        (("VAR_POP",), "var_pop"),
+        (("BOOL_AND", "EVERY"), "min"),
+        (("BOOL_OR", "ANY", "SOME"), "max"),
+        (("COUNT_IF",), "count"),
+    ],
+)
+def test_every_spelling_of_a_function_is_the_same_function(
+    session: SqlSession, calls: tuple[str, ...], function: str
+) -> None:
+    argument = "o" if function in ("min", "max", "count") else "a"
+    plan = analyse(
+        session, "v", f"SELECT {', '.join(f'{c}({argument}) AS c{i}' for i, c in enumerate(calls))} FROM t"
+    ).plan
+    assert [a.function for a in plan.aggregates] == [function]
+    assert len(plan.arguments) == 1
+    if function == "count":  # and not what Spark rewrites it to, which sums of products could not take
+        assert str(plan.arguments[0]) == "(IF(o, 1, CAST(NULL AS INT)))"
 
 
 def test_rows_keep_one_key_an_output(session: SqlSession) -> None:

@@ -67,7 +67,7 @@ QUERIES = [
     " GROUP BY city",
     "SELECT COUNT(*) FILTER (WHERE open), COUNT(units) FILTER (WHERE open), SUM(price) FILTER (WHERE open),"
     " AVG(units * cost) FILTER (WHERE open AND kind <> 'B'), SUM(units) FILTER (WHERE units > 1),"
-    " COUNT_IF(open) FROM sales NATURAL JOIN store NATURAL JOIN item",
+    " COUNT_IF(open), COUNT_IF(open AND kind = 'A' AND units > 1) FROM sales NATURAL JOIN store NATURAL JOIN item",
     "SELECT SUM(IF(open AND kind = 'A', price * 2, 0)), AVG(CASE WHEN open THEN 1 ELSE 0 END),"
     " SUM(IF(open AND kind = 'A', 1.5D, 0)), SUM(IF(kind = 'A', units + size, NULL) - grade),"
     " COUNT(CASE WHEN open AND units > 1 THEN 1 END), SUM(2), COUNT(NULL), COUNT(units, cost),"

@@ -133,8 +133,8 @@ REFUSED = {
     " HAVING COUNT(*) > 1) GROUP BY l_orderkey": "it compares several columns",
     f"{ONE} l_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING COUNT(DISTINCT l_suppkey) > 1)"
     " GROUP BY l_orderkey": r"COUNT\(DISTINCT l_suppkey\) cannot",
-    f"{ONE} l_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING stddev(l_price) > 1)"
-    " GROUP BY l_orderkey": "STDDEV",
+    f"{ONE} l_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING kurtosis(l_price) > 1)"
+    " GROUP BY l_orderkey": "KURTOSIS",
     f"{ONE} l_orderkey IN (SELECT l_orderkey FROM lineitem GROUP BY l_orderkey HAVING MAX(l_shipdate) < current_date)"
     " GROUP BY l_orderkey": "the clock",
     f"{ONE} l_orderkey IN (SELECT o_orderkey FROM orders GROUP BY o_orderkey HAVING COUNT(*) > 1) GROUP BY l_orderkey":

@@ -2,7 +2,8 @@
 
 A benchmark is a module here with `run(argv, tell) -> dict`, which runs Headrace and its peers in one invocation, and
 `table(result)`, which gives Rich the result to print for people. Its name must stand in `BENCHMARKS` to be found;
-several names may share a module, which is then told by its first argument which of them is meant.
+several names may share a module, which is then told by its first argument which of them is meant. A row of the results
+that has `wrong` has an answer that is not right, and makes the command fail once all is printed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ BENCHMARKS = {
     "ssb": _covariance("ssb", "SSB with duplicated dimensions, 33 features"),
     "tpch-covariance": _covariance("tpch-covariance", "TPC-H with duplicated dimensions, 31 features"),
     "inventory-growth": Benchmark("growth", "the same small batch into a small and a large table"),
+    "tpch": Benchmark("tpch", "the queries of TPC-H as views: filling and steps, against Spark"),
     "foreign-key": Benchmark("foreign", "TPC-H queries under a sliding window, with peers"),
     "scaling": Benchmark("scaling", "one core and two, measured; 64 on paper"),
 }

@@ -34,6 +34,8 @@ def bench(
         print_json(result)
     else:
         out().print(module.table(result))
+    if any("wrong" in row for row in result.get("results", [])):
+        raise typer.Exit(1)
 
 
 def _list(as_json: bool) -> None:

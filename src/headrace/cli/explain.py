@@ -9,6 +9,7 @@ import typer
 
 from headrace.cli.opened import opened
 from headrace.cli.screen import Json, guarded, out, print_json
+from headrace.engine.handles import View
 from headrace.errors import SchemaError
 
 
@@ -17,8 +18,12 @@ def explain(
     location: Annotated[Path, typer.Argument(help="Folder of the state, as given to `headrace run --location`.")],
     view: Annotated[str, typer.Argument(help="Name of the view.")],
     svg: Annotated[
-        Path | None, typer.Option(help="Also draw the view tree or foreign-key graph of a join into this file.")
+        Path | None,
+        typer.Option(help="Also draw the operators, the view tree or the foreign-key graph into this file."),
     ] = None,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Also show what each strategy would cost, and why one won.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show how a view is kept: the strategy, why it was chosen, its state and its cost."""
@@ -26,15 +31,21 @@ def explain(
         if view not in engine.views:
             known = ", ".join(sorted(engine.views)) or "none"
             raise SchemaError(f"There is no view {view} at {location}.", way_out=f"The views there are: {known}.")
-        explanation = engine.views[view].explain()
+        handle = engine.views[view]
+        explanation = handle.explain()
+        if analyze and not isinstance(handle, View):
+            raise SchemaError(
+                f"{view} is no view of SQL, so there is one strategy to compare.", way_out="Leave --analyze out."
+            )
+        shown = handle.analyze() if analyze and isinstance(handle, View) else explanation
     if svg is not None:
         if not hasattr(explanation, "to_svg"):
             raise SchemaError(
-                f"View {view} has no view tree or foreign-key graph to draw.",
+                f"View {view} has no operators, view tree or foreign-key graph to draw.",
                 way_out="Leave --svg out; the text says it all.",
             )
         svg.write_text(explanation.to_svg(), encoding="utf-8")
     if as_json:
-        print_json(explanation.to_dict())
+        print_json(shown.to_dict())
     else:
-        out().print(str(explanation), markup=False, soft_wrap=True)
+        out().print(str(shown), markup=False, soft_wrap=True)

@@ -45,12 +45,14 @@ def _show(found: dict[str, Any]) -> None:
     out().print(Text(f"{found['location']}: step {last}, {size}"), soft_wrap=True)
     if summary := found.get("last_step"):
         out().print(Text(summary["text"]), soft_wrap=True)
-    quarantined = found.get("quarantined") or {}
-    tables = grid("table", ">rows", "key", ">quarantined")
+    quarantined, late = found.get("quarantined") or {}, found.get("late") or {}
+    in_time = any("watermark" in table for table in found["tables"])
+    tables = grid("table", ">rows", "key", ">quarantined", *(("watermark", ">late") if in_time else ()))
     for table in found["tables"]:
-        key = table.get("key") or ()
+        name, key = table["name"], table.get("key") or ()
         key_text = key if isinstance(key, str) else ", ".join(key)
-        tables.add_row(table["name"], f"{table['rows']:,}", key_text or "-", f"{quarantined.get(table['name'], 0):,}")
+        marked = [table.get("watermark", {}).get("at") or "-", f"{late.get(name, 0):,}"] if in_time else []
+        tables.add_row(name, f"{table['rows']:,}", key_text or "-", f"{quarantined.get(name, 0):,}", *marked)
     views = grid("view", ">rows", "query")
     for view in found["views"]:
         sql = " ".join(view["sql"].split())

@@ -9,6 +9,7 @@ from headrace.datasets.batches import stream
 from headrace.datasets.dataset import Dataset, TableSpec
 from headrace.datasets.favorita import FAVORITA
 from headrace.datasets.housing import HOUSING
+from headrace.datasets.refresh import refresh_steps, rows_after, undo_steps
 from headrace.datasets.retailer import RETAILER
 from headrace.datasets.ssb import SSB, duplicated_ssb
 from headrace.datasets.tpch import TPCH, TPCH_SCHEMAS, duplicated_tpch, tpch_tables
@@ -26,8 +27,11 @@ __all__ = [
     "duplicated_tpch",
     "fifo_updates",
     "fifo_window",
+    "refresh_steps",
+    "rows_after",
     "stream",
     "tpch_tables",
+    "undo_steps",
 ]
 
 DATASETS: dict[str, Dataset] = {data.name: data for data in (HOUSING, RETAILER, FAVORITA, SSB, TPCH)}

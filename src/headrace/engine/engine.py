@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,18 +18,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.engine import quarantine
+from headrace.engine import late, quarantine
 from headrace.engine.definition import Definition
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import check_frame, columns_of
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model, settings
 from headrace.engine.planning import Planner
-from headrace.engine.recompute import RecomputedQuery, Recomputer
+from headrace.engine.recompute import RECOMPUTE, RecomputedQuery, Recomputer
 from headrace.engine.recomputed import RecomputedView
 from headrace.engine.step import Step
 from headrace.engine.stepper import Stepper
 from headrace.engine.store import Store
+from headrace.engine.watermarks import FINAL, is_final, windows_of
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.learn.regression import LinearRegression
 from headrace.relation import runfile
@@ -36,12 +38,13 @@ from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.runtime.location import Location
-from headrace.runtime.program import table_arrangement, view_arrangement
+from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
 from headrace.sql.session import SqlSession
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 _BAD_ROWS = ("fail", "quarantine")
 _EXECUTORS = ("auto", "inline", "spark")
+_REFRESH = ("auto", "incremental", "full")
 
 Handle = View | Covariance | Model
 
@@ -97,6 +100,7 @@ class Engine:
             self._tables: dict[str, Table] = {}
             self._views: dict[str, Handle] = {}
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
+            self._planner.rates = self._maintenance.rates
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
@@ -144,6 +148,8 @@ class Engine:
         references: References | None = None,
         static: bool = False,
         keep_rows: bool = True,
+        append_only: bool = False,
+        watermark: tuple[str, str | timedelta] | None = None,
         expected_rows: int | None = None,
     ) -> Table:
         """Register a table that changes.
@@ -158,6 +164,9 @@ class Engine:
             over joins part of their state.
         keep_rows : False for a stream whose rows only go into the views that are there: nothing is stored, so views
             made later start empty, and deletions are not checked.
+        append_only : rows are only inserted. A deletion is a bad row, and views may keep less.
+        watermark : (column, delay), as in ("ts", "10 minutes"): rows may come this much later than the latest time that
+            a step before has brought to the column. Later ones are set aside (`late`), and windows of time can close.
         expected_rows : about how many rows the table will hold: a hint for planning views while it is empty, where the
             sizes of tables decide. Answers do not depend on it.
 
@@ -166,7 +175,15 @@ class Engine:
         with self._lock:
             columns = columns_of(name, schema)
             definition = TableSchema.of(
-                name, columns, key, references, static=static, kept=keep_rows, expected_rows=expected_rows
+                name,
+                columns,
+                key,
+                references,
+                static=static,
+                kept=keep_rows,
+                expected_rows=expected_rows,
+                watermark=watermark,
+                append_only=append_only,
             )
             if name in self._tables:
                 if self._tables[name].schema != definition:
@@ -185,8 +202,10 @@ class Engine:
         sql: str,
         *,
         strategy: str = "auto",
+        refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
+        final: bool = False,
     ) -> View:
         """Create a view and fill it from its tables; from then on every step keeps it fresh.
 
@@ -194,14 +213,29 @@ class Engine:
 
         Parameters
         ----------
-        strategy : how a view over a join is kept: "auto" chooses. "factorized" sums before it joins; "foreign-key"
-            keeps live tuples, where the join follows declared keys to one root; "recursive" and "first-order" are there
-            to be compared. "recompute" has Spark run the query, any query, in every step that changes a table it reads;
-            "f-sql" (for moments only) does so with one SQL query whose aggregates are pushed past joins.
+        strategy : how the view is kept: "auto" chooses the one whose steps are estimated cheapest. "operators" keeps
+            any query by incremental operators; "factorized" sums before it joins; "foreign-key" keeps live tuples,
+            where the join follows declared keys to one root; "recursive" and "first-order" are there to be compared.
+            "recompute" has Spark run the query in every step that changes a table it reads.
+        refresh : "full" is strategy="recompute"; "incremental" never recomputes; "auto" does where that is cheaper.
         order : a variable order for the join, as indented text, JSON or F-IVM's own form.
         partition : the variable by whose values the work is spread over buckets.
+        final : windows of time that are over by the table's watermark leave the state, and their rows become final
+            (`View.finals`). The view groups by a window of the watermark column, as in `GROUP BY window(ts, '1 hour')`.
         """
-        definition = Definition("view", sql, {"strategy": strategy, "order": order, "partition": partition})
+        _one_of("refresh", refresh, _REFRESH)
+        if refresh == "full" and strategy not in ("auto", RECOMPUTE):
+            raise SchemaError(
+                f"view {name!r}: refresh='full' recomputes, and strategy={strategy!r} does not",
+                way_out="leave one of the two out",
+            )
+        asked: dict[str, Any] = {"strategy": RECOMPUTE if refresh == "full" else strategy}
+        asked |= {"order": order, "partition": partition}
+        if refresh == "incremental":
+            asked["refresh"] = refresh
+        if final:
+            asked[FINAL] = True
+        definition = Definition("view", sql, asked)
         handle = self._create(name, definition)
         assert isinstance(handle, View)
         return handle
@@ -274,6 +308,8 @@ class Engine:
             self._check_free(name)
             handle = self._make_view(name, definition)
             self._check_not_streamed(handle)
+            if is_final(handle.planned):
+                windows_of(name, handle.planned, {table.name: table.schema for table in self._tables.values()})
             handle.planned, filled = self._maintenance.fill(name, handle.planned)
             stored = handle.planned.definition.to_json()
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled))
@@ -284,6 +320,7 @@ class Engine:
         with self._lock:
             if name in self._views:
                 parts = [view_arrangement(name, part) for part in self._views[name].planned.kernel.arrangements]
+                parts.append(final_arrangement(name))
                 del self._views[name], self._maintenance.views[name]
             elif name in self._tables:
                 users = [view.name for view in self._views.values() if name in view.planned.tables]
@@ -295,7 +332,9 @@ class Engine:
                 self._sql.unregister(name)
             else:
                 raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
-            self._store.commit(self._store.next_record(removed=(name,), dropped=tuple(parts), quarantine={name: []}))
+            self._store.commit(
+                self._store.next_record(removed=(name,), dropped=tuple(parts), quarantine={name: []}, late={name: []})
+            )
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -344,6 +383,17 @@ class Engine:
             self._store.commit(self._store.next_record(quarantine={table: []}))
             self._store.remove_orphans()
 
+    def late(self, table: str) -> pa.Table:
+        """Rows of a table that came after their time, with `__diff`, `__reason` and `__step`; they changed nothing."""
+        return late.read(self._store, self._table(table).schema)
+
+    def discard_late(self, table: str) -> None:
+        """Forget the late rows of a table, once they have been dealt with."""
+        with self._lock:
+            self._table(table)
+            self._store.commit(self._store.next_record(late={table: []}))
+            self._store.remove_orphans()
+
     # -- streams ------------------------------------------------------------------------------------------------
 
     def stream(self, table: str, frame: DataFrame, *, name: str | None = None) -> None:
@@ -376,10 +426,11 @@ class Engine:
             "version": snapshot.version,
             "buckets": self.buckets,
             "state_bytes": snapshot.bytes(),
-            "tables": [{"name": t.name, "rows": t.rows, "key": list(t.key)} for t in self._tables.values()],
+            "tables": [_table_status(table) for table in self._tables.values()],
             "views": [_view_status(view) for view in self._views.values()],
             "sources": dict(snapshot.sources),
             "quarantined": {name: self.quarantine(name).num_rows for name in snapshot.quarantine},
+            "late": {name: self.late(name).num_rows for name in snapshot.late},
             "last_step": snapshot.summary,
         }
 
@@ -488,6 +539,14 @@ def connect(location: str | Path, *, cores: int | None = None, **options: Any) -
         raise
     engine._owns_session = running is None
     return engine
+
+
+def _table_status(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": table.name, "rows": table.rows, "key": list(table.key)}
+    if (declared := table.schema.watermark) is not None:
+        at = None if table.watermark is None else table.watermark.isoformat()
+        found["watermark"] = {"column": declared.column, "delay": str(declared.delay), "at": at}
+    return found
 
 
 def _view_status(view: Handle) -> dict[str, Any]:

@@ -14,8 +14,12 @@ from headrace.factorized.planner import stop_proposal
 from headrace.factorized.view import JoinView
 from headrace.foreign.explain import ForeignExplanation, explain_foreign
 from headrace.foreign.view import ForeignView
+from headrace.operators.explain import OperatorsExplanation, explain_operators
+from headrace.operators.group import GroupLayout
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.operators.naming import Naming
+from headrace.operators.tree_view import TreeView
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import counts
 from headrace.rings import Integer
@@ -205,6 +209,29 @@ def _explained_live(engine: Engine, name: str, view: PlannedView, snapshot: Snap
     )
 
 
+def explain_tree(engine: Engine, name: str, view: PlannedView) -> OperatorsExplanation:
+    """Explain a view kept by operators as of the last step."""
+    kernel, snapshot = view.kernel, engine._store.snapshot
+    assert isinstance(kernel, TreeView)
+    naming = Naming(kernel.tree)
+    words = {}
+    for layout in kernel.layouts:
+        if isinstance(layout, GroupLayout):
+            named = naming.groups(layout)
+            for part in named.arrangements:
+                words[layout.part(part)] = (_keys(named, part), _payload(named) if part == GROUPS else "count")
+    return explain_operators(
+        name,
+        view.definition.sql,
+        view.definition.chosen["why"],
+        kernel,
+        {table: engine.tables[table].rows for table in kernel.tree.tables},
+        arrangement_sizes(name, kernel.arrangements, snapshot),
+        words,
+        snapshot.summary,
+    )
+
+
 def _rows_in(engine: Engine, arrangement: str, snapshot: Snapshot) -> int:
     """How many rows the entries of an arrangement stand for: the sum of all counts, over runs as they are."""
     total = 0
@@ -235,13 +262,18 @@ def _payload(layout: ViewLayout) -> str:
     """Say what a group's payload holds, in words."""
     words = []
     for part in layout.components:
-        argument = "" if part.argument is None else f" of {layout.plan.arguments[part.argument]}"
+        named = () if part.argument is None else (part.argument, *part.others)
+        argument = f" of {', '.join(str(layout.plan.arguments[i]) for i in named)}" if named else ""
         if part.role == "rows":
             words.append("row count")
         elif part.role == "present":
             words.append(f"count{argument}")
         elif part.role == "distinct":
-            words.append(f"count of the different values{argument}")
+            words.append(f"count of the different {'combinations' if part.others else 'values'}{argument}")
+        elif part.role == "distinct_sum":
+            words.append(f"sum of the different values{argument}")
+        elif part.role == "squares":
+            words.append(f"sum of the squares{argument} with its rounding error")
         elif isinstance(part.ring, Integer):
             words.append(f"exact {64 * part.ring.limbs}-bit sum{argument}")
         else:
@@ -251,8 +283,8 @@ def _payload(layout: ViewLayout) -> str:
 
 def _keys(layout: ViewLayout, part: str) -> str:
     names = [str(key) for key in layout.plan.keys]
-    if part != GROUPS:
-        names.append(f"{layout.plan.arguments[int(part.removeprefix('ordered'))]} (ordered)")
+    arguments = [str(layout.plan.arguments[i]) for i in layout.values.get(part, ())]
+    names += [f"{arguments[0]} (ordered)"] if len(arguments) == 1 else arguments
     return f"({', '.join(names)})"
 
 

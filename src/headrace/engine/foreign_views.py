@@ -32,18 +32,18 @@ class ForeignPlanner:
         """Whether a definition asks for live tuples, or was given them before."""
         return FOREIGN in (definition.chosen.get("strategy"), definition.asked.get("strategy"))
 
-    def why(self, definition: Definition, plan: ViewPlan, tables: Mapping[str, TableSchema]) -> str:
-        """Why live tuples would win over sums of products; empty if they would not, or were not to be chosen.
+    def why(self, by_sums: PlannedView | None, refused: HeadraceError | None, tables: Mapping[str, TableSchema]) -> str:
+        """Why live tuples win over sums of products, in the words of the query; empty if only numbers can say.
 
         Summing before a join pays where many rows become one sum. Rows as they are, and groups as fine as the rows of a
         table, leave nothing to sum, and then a tuple is cheaper to keep than the sums of its products.
         """
-        undecided = definition.asked.get("strategy", "auto") == "auto" and not definition.chosen
-        given = [what for what in ("order", "partition") if definition.asked.get(what) is not None]
+        if by_sums is None:
+            said = "" if refused is None else refused.what.partition(": ")[2]
+            return f"it follows foreign keys, and sums of products cannot keep it: {said}"
+        assert by_sums.analysed is not None
+        plan = by_sums.analysed.plan
         assert plan.join is not None
-        without_key = [source.name for source in plan.join.sources if not tables[source.table].key]
-        if not undecided or given or len(without_key) > 1:
-            return ""
         if plan.shape is Shape.ROWS:
             return "it follows foreign keys, and the joined rows themselves are wanted"
         for source in plan.join.sources:
@@ -80,36 +80,6 @@ class ForeignPlanner:
             )
         choice = {"strategy": FOREIGN, "sizes": known, "why": chosen.get("why", "it was asked for")}
         return PlannedView(replace(definition, chosen=choice), analysed, kernel, layout)
-
-    def plan_membership(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
-        """A view with `x IN (SELECT ... GROUP BY ...)`: it means a HAVING only where joins repeat no row."""
-        asked = definition.asked.get("strategy", "auto")
-        if asked != "auto":
-            raise SchemaError(
-                f"view {name!r}: IN (SELECT ... GROUP BY ...) is kept along foreign keys, not by strategy={asked!r}",
-                way_out=f"leave the strategy out, or use {FOREIGN!r}",
-            )
-        why = "it follows foreign keys, and its IN (SELECT ... GROUP BY ...) is a condition on its groups then"
-        return self.plan(name, replace(definition, chosen={"why": why}), tables, rows)
-
-    def plan_instead(
-        self,
-        name: str,
-        definition: Definition,
-        tables: Mapping[str, TableSchema],
-        rows: Mapping[str, int],
-        refusal: UnsupportedSQLError,
-    ) -> PlannedView:
-        """What sums of products cannot do, live tuples may: if the join follows foreign keys."""
-        if definition.asked.get("strategy", "auto") != "auto":
-            raise refusal
-        why = f"it follows foreign keys, and sums of products cannot keep it: {refusal.what.partition(': ')[2]}"
-        try:
-            return self.plan(name, replace(definition, chosen={"why": why}), tables, rows)
-        except HeadraceError:
-            raise refusal from None
 
 
 def check_sums(name: str, plan: ViewPlan) -> None:

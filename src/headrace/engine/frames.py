@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.operators.aggregate import empty_total, read, read_pieces
+from headrace.operators.closed import STEP, read_closed
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
-from headrace.relation.arrangement import alive, scan
+from headrace.relation.change import ChangeBatch
 from headrace.relation.layout import TableLayout
+from headrace.relation.reading import read_rows
 from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column, ddl
-from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
+from headrace.runtime.program import arrow_schema, final_arrangement, table_arrangement, view_arrangement
 
 _BATCH_ROWS = 1 << 17
 _SOME = {
@@ -29,21 +30,43 @@ _SOME = {
 }
 
 
-def table_bucket(root: str, layout: TableLayout, state: Arrangements, bucket: int) -> pa.Table:
-    """Read one bucket of a table: its rows with their multiplicities."""
+def table_pieces(
+    root: str, layout: TableLayout, state: Arrangements, bucket: int, names: Collection[str]
+) -> Iterator[pa.Table]:
+    """Read columns of one bucket of a table with their multiplicities, some rows at a time, as views into its files."""
     own = state.get(table_arrangement(layout.schema.name), {}).get(bucket, BucketState())
-    run = scan(COUNT, OPEN.of(root, own))
-    schema = arrow_schema(layout.schema.change_columns)
-    if run is None:
-        return schema.empty_table()
-    run = run.take(np.flatnonzero(alive(run.payload)))
-    columns = layout.rows(run)
-    return pa.table([*columns.values(), pa.array(run.payload[0])], schema=schema)
+    return (batch.to_arrow() for batch in read_rows(layout, OPEN.of(root, own), names, _BATCH_ROWS))
+
+
+def table_bucket(
+    root: str, layout: TableLayout, state: Arrangements, bucket: int, names: Collection[str] | None = None
+) -> pa.Table:
+    """Read one bucket of a table: a copy of its rows, with all columns unless named, and their multiplicities."""
+    columns = _changed(layout, layout.schema.names if names is None else names)
+    pieces = table_pieces(root, layout, state, bucket, [column.name for column in columns])
+    # With an empty table in front there is always something to combine, and combining is copying.
+    return pa.concat_tables([arrow_schema(columns).empty_table(), *pieces]).combine_chunks()
+
+
+def some_rows(root: str, layout: TableLayout, state: Arrangements) -> ChangeBatch:
+    """Read some rows of a table, if it has any."""
+    for bucket in state.get(table_arrangement(layout.schema.name), {}):
+        for piece in table_pieces(root, layout, state, bucket, layout.schema.names):
+            return ChangeBatch.from_arrow(piece)
+    return ChangeBatch.from_arrow(arrow_schema(layout.schema.change_columns).empty_table())
+
+
+def _changed(layout: TableLayout, names: Collection[str]) -> list[Column]:
+    """Some columns of a table, and the multiplicity."""
+    return [column for column in layout.schema.change_columns if column.name in names or column.name == DIFF]
 
 
 def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> pa.Table:
     """Read one bucket of a view as k0.., a0..; the total of a view without GROUP BY is never missing."""
     groups = read(layout, _parts(root, layout, name, state, bucket))
+    if final_arrangement(name) in state:
+        closed = (piece.select(groups.column_names) for piece in closed_pieces(root, layout, name, state, bucket))
+        groups = pa.concat_tables([groups, *closed])
     if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == total_bucket(state, name):
         groups = empty_total(layout)
     return repeated(layout, groups)
@@ -59,6 +82,45 @@ def view_pieces(
     for bucket in range(buckets):
         for groups in read_pieces(layout, _parts(root, layout, name, state, bucket), rows):
             yield repeated(layout, groups)
+        for groups in closed_pieces(root, layout, name, state, bucket, rows):
+            yield repeated(layout, groups)
+
+
+def closed_pieces(
+    root: str,
+    layout: ViewLayout,
+    name: str,
+    state: Arrangements,
+    bucket: int,
+    rows: int = _BATCH_ROWS,
+    since: int = 0,
+) -> Iterator[pa.Table]:
+    """Read the final groups of one bucket of a view that steps after `since` closed, with the step of each."""
+    own = state.get(final_arrangement(name), {}).get(bucket, BucketState())
+    return read_closed(layout, OPEN.of(root, own), rows, since)
+
+
+def closed_bucket(
+    root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int, since: int = 0
+) -> pa.Table:
+    """Read the same at once, as the columns of `closed_columns`."""
+    wanted = arrow_schema(closed_columns(layout))
+    closed = closed_pieces(root, layout, name, state, bucket, since=since)
+    return pa.concat_tables([wanted.empty_table(), *(piece.select(wanted.names) for piece in closed)])
+
+
+def closed_columns(layout: ViewLayout) -> list[Column]:
+    """The columns of final groups: those of any group, and the step that closed it."""
+    return [*slot_columns(layout), Column(STEP, SqlType("bigint"))]
+
+
+def closed_frame(
+    spark: SparkSession, root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int, since: int
+) -> DataFrame:
+    """The final groups of a view as a DataFrame, one partition a bucket."""
+    own = {key: value for key, value in state.items() if key == final_arrangement(name)}
+    columns = closed_columns(layout)
+    return _frame(spark, columns, buckets, lambda bucket: [closed_bucket(root, layout, name, own, bucket, since)])
 
 
 def _parts(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> dict[str, list[StoredRun]]:
@@ -97,10 +159,13 @@ def slot_columns(layout: ViewLayout) -> list[Column]:
     return [Column(name, kind) for name, kind in zip(slot_names(layout), types, strict=True)]
 
 
-def table_frame(spark: SparkSession, root: str, layout: TableLayout, state: Arrangements, buckets: int) -> DataFrame:
-    """A table's rows with `__diff` as a DataFrame, one partition a bucket."""
+def table_frame(
+    spark: SparkSession, root: str, layout: TableLayout, state: Arrangements, buckets: int, names: Collection[str]
+) -> DataFrame:
+    """Columns of a table's rows, with `__diff`, as a DataFrame with a partition a bucket."""
     own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
-    return _frame(spark, layout.schema.change_columns, buckets, lambda bucket: table_bucket(root, layout, own, bucket))
+    columns = _changed(layout, names)
+    return _frame(spark, columns, buckets, lambda bucket: table_pieces(root, layout, own, bucket, names))
 
 
 def rows_frame(
@@ -119,11 +184,11 @@ def rows_frame(
     read = [column for column in layout.schema.columns if column.name in columns] or [layout.schema.columns[0]]
     names = [column.name for column in read]
 
-    def rows(bucket: int) -> pa.Table:
-        table = table_bucket(root, layout, own, bucket)
-        counts = table.column(DIFF).to_numpy()
-        table = table.select(names)
-        return table.take(pa.array(np.repeat(np.arange(len(counts)), counts))) if (counts != 1).any() else table
+    def rows(bucket: int) -> Iterator[pa.Table]:
+        for table in table_pieces(root, layout, own, bucket, names):
+            counts = table.column(DIFF).to_numpy()
+            table = table.select(names)
+            yield table.take(pa.array(np.repeat(np.arange(len(counts)), counts))) if (counts != 1).any() else table
 
     frame = _frame(spark, read, buckets, rows)
     if len(read) == len(layout.schema.columns):
@@ -140,25 +205,26 @@ def _any_value(column: Column, read: bool) -> str:
 
 def answer_frame(spark: SparkSession, columns: Sequence[Column], read_all: Callable[[], pa.Table]) -> DataFrame:
     """An answer that is kept as one run, as a DataFrame of one partition, in its order."""
-    return _frame(spark, columns, 1, lambda _: read_all())
+    return _frame(spark, columns, 1, lambda _: [read_all()])
 
 
 def view_frame(
     spark: SparkSession, root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int
 ) -> DataFrame:
     """A view's groups (k0.., a0..) as a DataFrame, one partition a bucket."""
-    names = {view_arrangement(name, part) for part in layout.arrangements}
+    names = {*(view_arrangement(name, part) for part in layout.arrangements), final_arrangement(name)}
     own = {key: value for key, value in state.items() if key in names}
-    return _frame(spark, slot_columns(layout), buckets, lambda bucket: view_bucket(root, layout, name, own, bucket))
+    return _frame(spark, slot_columns(layout), buckets, lambda bucket: [view_bucket(root, layout, name, own, bucket)])
 
 
 def _frame(
-    spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], pa.Table]
+    spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], Iterable[pa.Table]]
 ) -> DataFrame:
     def run(partition: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in partition:
             for bucket in batch.column(0).to_pylist():
-                yield from _for_spark(read_one(bucket)).to_batches(max_chunksize=_BATCH_ROWS)
+                for table in read_one(bucket):
+                    yield from _for_spark(table).to_batches(max_chunksize=_BATCH_ROWS)
 
     return spark.range(0, buckets, 1, buckets).mapInArrow(run, ddl(columns))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,15 +12,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames
+from headrace.engine.analysis import Analysis, analysed
 from headrace.engine.definition import PlannedView
-from headrace.engine.explain import Explanation, explain, explain_kept, explain_live
+from headrace.engine.explain import Explanation, explain, explain_kept, explain_live, explain_tree
+from headrace.engine.watermarks import is_final
 from headrace.errors import SchemaError
 from headrace.factorized.explain import JoinExplanation
 from headrace.foreign.explain import ForeignExplanation
 from headrace.foreign.view import ForeignView
 from headrace.operators.aggregate import empty_total, read_changes
+from headrace.operators.closed import STEP
+from headrace.operators.explain import OperatorsExplanation
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.order import arranged, limited_changes
+from headrace.operators.tree_view import TreeView
 from headrace.plan.view import Shape
 from headrace.relation import runfile
 from headrace.relation.change import cancelled
@@ -28,7 +34,7 @@ from headrace.relation.run import Run
 from headrace.relation.schema import DIFF, Column, TableSchema, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Snapshot
-from headrace.runtime.program import arrow_schema, table_arrangement, view_arrangement
+from headrace.runtime.program import arrow_schema, final_arrangement, table_arrangement, view_arrangement
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -60,6 +66,15 @@ class Table:
         """How many rows the table has now."""
         buckets = self._engine._store.snapshot.arrangements.get(table_arrangement(self.name), {})
         return sum(state.live for state in buckets.values())
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The time before which rows are late; None while the table has seen no time, or if it has no watermark."""
+        mark, declared = self._engine._store.snapshot.watermarks.get(self.name), self.schema.watermark
+        if mark is None or declared is None:
+            return None
+        moment: datetime = pa.scalar(mark, self.schema.column(declared.column).type.arrow).as_py()
+        return moment
 
     def to_arrow(self) -> pa.Table:
         """The current rows."""
@@ -108,8 +123,9 @@ class View:
         if plan.shape is Shape.TOTAL:
             rows = 1
         else:
-            buckets = self._engine._store.snapshot.arrangements.get(view_arrangement(self.name, GROUPS), {})
-            rows = sum(state.live for state in buckets.values())
+            state = self._engine._store.snapshot.arrangements
+            kept = (state.get(name, {}) for name in (view_arrangement(self.name, GROUPS), final_arrangement(self.name)))
+            rows = sum(own.live for buckets in kept for own in buckets.values())
         return rows if plan.limit is None else min(rows, plan.limit)
 
     def to_df(self) -> DataFrame:
@@ -175,6 +191,43 @@ class View:
         changes = cancelled(self._finish(changed, keep=(DIFF,), arrange=False))
         return limited_changes(plan, self._finish(groups, arrange=False), changes)
 
+    def finals(self, since: int = 0) -> pa.Table:
+        """The rows of windows that have closed, with `__step`: which step closed each. No later step changes them.
+
+        Parameters
+        ----------
+        since : leave out what this step and those before it closed. With the last step that a reader has seen, it gets
+            every final row exactly once.
+        """
+        self._check_final()
+        root, buckets = str(self._engine.location), range(self._engine.buckets)
+        groups = self._engine._store.read(
+            lambda snapshot: pa.concat_tables(
+                [frames.closed_bucket(root, self._layout, self.name, snapshot.arrangements, b, since) for b in buckets]
+            )
+        )
+        return self._finish(groups, keep=(STEP,))
+
+    def finals_df(self, since: int = 0) -> DataFrame:
+        """The rows of `finals` as a Spark DataFrame."""
+        self._check_final()
+        engine, owner = self._engine, Pin()
+        state = engine._store.pin_for(owner).arrangements
+        groups = frames.closed_frame(
+            engine.spark, str(engine.location), self._layout, self.name, state, engine.buckets, since
+        )
+        answer = self._analysed.catalyst.finish(groups, keep=(STEP,))
+        answer.__dict__["_headrace_pin"] = owner
+        return answer
+
+    def _check_final(self) -> None:
+        self._check_there()
+        if not is_final(self.planned):
+            raise SchemaError(
+                f"view {self.name!r} closes no windows: any of its rows may change again",
+                way_out="create it with engine.view(..., final=True)",
+            )
+
     def _groups(self, snapshot: Snapshot) -> pa.Table:
         root, buckets = str(self._engine.location), range(self._engine.buckets)
         return pa.concat_tables(
@@ -203,14 +256,22 @@ class View:
         if self._engine.views.get(self.name) is not self:
             raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again with engine.view(...)")
 
-    def explain(self) -> Explanation | JoinExplanation | ForeignExplanation | RecomputeExplanation:
+    def explain(
+        self,
+    ) -> Explanation | JoinExplanation | ForeignExplanation | OperatorsExplanation | RecomputeExplanation:
         """Say how the view is kept, why so, and what it costs."""
         self._check_there()
+        if isinstance(self.planned.kernel, TreeView):
+            return explain_tree(self._engine, self.name, self.planned)
         if isinstance(self.planned.kernel, ForeignView):
             return explain_live(self._engine, self.name, self.planned)
         if self.planned.planned is not None:
             return explain_kept(self._engine, self.name, self.planned)
         return explain(self._engine, self)
+
+    def analyze(self) -> Analysis:
+        """EXPLAIN ANALYZE: explain the view, with what each strategy would cost now, and what the last step did."""
+        return analysed(self._engine, self, self.explain())
 
     def _finish(self, groups: pa.Table, keep: tuple[str, ...] = (), arrange: bool = True) -> pa.Table:
         wanted = [*self.schema, *(pa.field(name, pa.int64()) for name in keep)]

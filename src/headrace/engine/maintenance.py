@@ -9,23 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-
 from headrace.engine import frames, quarantine
+from headrace.engine.between import BetweenOperators
 from headrace.engine.definition import PlannedView
+from headrace.engine.filling import fill
+from headrace.engine.late import Late, without_late
 from headrace.engine.recompute import Recomputed, RecomputedQuery, Recomputer
 from headrace.engine.shifts import with_shifts
 from headrace.engine.step import Step
 from headrace.engine.stepper import Inputs, Outcome, Stepper
 from headrace.engine.store import Store
+from headrace.engine.watermarks import Windows
 from headrace.errors import BadRowsError, StepFailedError
-from headrace.operators.kernel import ViewKernel
+from headrace.operators.explain import traffic_numbers
+from headrace.operators.kernel import ViewChange, ViewKernel
+from headrace.operators.tree_view import TreeView
 from headrace.relation.change import ChangeBatch
 from headrace.relation.layout import TableLayout
-from headrace.runtime.log import Arrangements, BucketState, Snapshot
+from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.program import (
     BucketResult,
     Program,
@@ -35,8 +39,12 @@ from headrace.runtime.program import (
     view_arrangement,
     why_catalyst,
 )
+from headrace.runtime.stages import run_later_stages
 
 Source = tuple[str, int]
+
+_LOAD_SHARE = 0.1  # a step that changes more of a table than this loads it, and says little of the steps to come
+_NEWS = 0.2  # how much the last step counts among all
 
 
 class Maintenance:
@@ -46,8 +54,10 @@ class Maintenance:
         self._store = store
         self._stepper = stepper
         self._recomputer = recomputer
+        self._windows = Windows(store, stepper)
         self.tables: dict[str, TableLayout] = {}
         self.views: dict[str, PlannedView] = {}
+        self.rates: dict[str, float] = {}  # how many rows of a table a step changes, of late
 
     def committed_before(self, source: Source) -> bool:
         """Whether a micro-batch has made its step already."""
@@ -56,6 +66,10 @@ class Maintenance:
 
     def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
+        with without_late(self.tables, inputs, self._store.snapshot.watermarks) as (in_time, late):
+            return self._step(in_time, late, on_bad_rows, source, start)
+
+    def _step(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
         shifted = self._shifted(inputs)
         before = {name: self.views[name] for name in shifted}
         self.views |= shifted
@@ -63,6 +77,7 @@ class Maintenance:
         analysed = {name: view.analysed for name, view in self.views.items() if view.analysed is not None}
         try:
             outcome = self._recomputed(self._stepper.run(program, inputs, analysed, on_bad_rows))
+            outcome = replace(self._windows.close(outcome, program, self.tables, self.views), late=late)
             aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
             return self._commit(inputs, outcome, aside, source, start, definitions)
@@ -99,25 +114,32 @@ class Maintenance:
             stored = snapshot.arrangements.get(table_arrangement(table), {})
             rows[table] = sum(state.live for state in stored.values())
         filled = {table: count for table, count in rows.items() if count}
-        if not filled and not isinstance(view.kernel, RecomputedQuery):
+        seeds = view.kernel.seeds if isinstance(view.kernel, TreeView) else {}
+        if not filled and not seeds and not isinstance(view.kernel, RecomputedQuery):
             return view, {}
         with self._store.reading():
             try:
-                total = sum(filled.values())
-                lifted = () if isinstance(view.kernel, RecomputedQuery) else filled
-                given = {table: self._rows_of(self.tables[table], snapshot, total) for table in lifted}
-                view = with_shifts(view, given) or view
+                root, state = str(self._store.location.root), snapshot.arrangements
+                some = {table: partial(frames.some_rows, root, self.tables[table], state) for table in filled}
+                view = with_shifts(view, some) or view
                 if isinstance(view.kernel, Recomputed):
                     return view, self._refilled(name, view.kernel)
                 assert view.analysed is not None
-                tasks = [TableTask(self.tables[t], _view_tasks(name, view.kernel, t), store=False) for t in filled]
-                program = self._program(tuple(tasks))
-                outcome = self._stepper.run(program, given, {name: view.analysed}, "fail")
+                tasks = [
+                    TableTask(self.tables[t], _view_tasks(name, view.kernel, t), store=False)
+                    for t in filled or view.tables
+                ]
+                program = replace(self._program(tuple(tasks), {name: view}), seeds={name: seeds})
+                if filled:
+                    result = fill(self._stepper, program, {name: view.analysed})
+                else:  # what it says of tables without rows
+                    result = run_later_stages(program, BucketResult())
+                self._windows.close_filled(name, view, self.tables, program, result)
             except BaseException as error:
                 self._store.roll_back()
                 raise _filling_failed(name, error) from error
-        self._untold(name, outcome.result)
-        return view, outcome.result.buckets
+        self._untold(name, result)
+        return view, result.buckets
 
     def _refilled(self, name: str, kernel: Recomputed) -> Arrangements:
         result = self._recomputer.run({name: kernel}, self.tables, {})
@@ -129,19 +151,11 @@ class Maintenance:
         for file in result.changes.get(name, []):
             (self._store.location.runs / file).unlink(missing_ok=True)
 
-    def _rows_of(self, table: TableLayout, snapshot: Snapshot, rows: int) -> ChangeBatch | DataFrame:
-        """The rows of a table: in the driver when they are few, else as a DataFrame with a task a bucket."""
-        root, buckets = str(self._store.location.root), self._store.settings.buckets
-        if rows > self._stepper.driver_rows:
-            return frames.table_frame(self._stepper.spark, root, table, snapshot.arrangements, buckets)
-        parts = [frames.table_bucket(root, table, snapshot.arrangements, bucket) for bucket in range(buckets)]
-        return ChangeBatch.from_arrow(pa.concat_tables(parts).combine_chunks())
-
     def _table_task(self, name: str) -> TableTask:
         tasks = [task for view, planned in self.views.items() for task in _view_tasks(view, planned.kernel, name)]
         return TableTask(self.tables[name], _numbered(tasks), store=self.tables[name].schema.kept)
 
-    def _program(self, tasks: tuple[TableTask, ...]) -> Program:
+    def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView] | None = None) -> Program:
         snapshot = self._store.snapshot
         needed = {table_arrangement(task.name) for task in tasks} | {
             view_arrangement(view.name, part)
@@ -156,6 +170,7 @@ class Maintenance:
             tables=tasks,
             state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
             fsync=self._store.fsync,
+            between=BetweenOperators(self._stepper.spark, views or self.views),
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:
@@ -193,7 +208,10 @@ class Maintenance:
             ran=outcome.ran,
             why=outcome.why,
             quarantined=quarantined,
+            late={name: len(rows.reasons) for name, rows in outcome.late.items()},
+            closed=result.closed,
         )
+        late = quarantine.write(self._store, step.number, outcome.late)
         self._store.commit(
             self._store.next_record(
                 step=step.number,
@@ -202,10 +220,30 @@ class Maintenance:
                 changes=result.changes,
                 sources=dict([source]) if source else {},
                 quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
-                summary={"text": str(step), "ran": step.ran, "why": step.why},
+                watermarks=outcome.watermarks,
+                late={name: snapshot.late.get(name, []) + files for name, files in late.items()},
+                summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
             )
         )
+        self._watch(step.rows)
         return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
+
+    def _watch(self, rows: Mapping[str, int]) -> None:
+        """Remember how many rows of each table a step changes: what a view costs follows from that."""
+        for name, changed in rows.items():
+            stored = self._store.snapshot.arrangements.get(table_arrangement(name), {})
+            if changed <= _LOAD_SHARE * sum(state.live for state in stored.values()):
+                before = self.rates.get(name, float(changed))
+                self.rates[name] = before + _NEWS * (changed - before)
+
+
+def _traffic(result: BucketResult) -> dict[str, Any]:
+    """What a step brought to the operators of views, for EXPLAIN; nothing if it reached none."""
+    found = {
+        view: traffic_numbers(through, result.summaries.get(view, ViewChange()))
+        for view, through in result.traffic.items()
+    }
+    return {"operators": found} if found else {}
 
 
 def _filling_failed(view: str, error: BaseException) -> BaseException:

@@ -6,13 +6,16 @@ opens the location again finds the very plan that its state was made by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from headrace.engine.choice import FACTORIZED, NOTHING_KNOWN, ONE_TABLE, RECOMPUTE, Choice, is_open, why_cheapest
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.foreign_views import ForeignPlanner, check_sums, sizes
+from headrace.engine.operator_views import OPERATORS, OperatorsPlanner
 from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
+from headrace.engine.watermarks import FINAL
 from headrace.errors import SchemaError, UnsupportedSQLError, VariableOrderError
 from headrace.factorized.fsql import source_rows
 from headrace.factorized.order_text import to_json
@@ -23,7 +26,7 @@ from headrace.operators.layout import ViewLayout
 from headrace.operators.view import AggregateView
 from headrace.plan.join import JoinPlan
 from headrace.relation.schema import TableSchema
-from headrace.sql.catalyst import analyse, analyse_join_rows
+from headrace.sql.catalyst import AnalysedView, analyse, analyse_join_rows
 from headrace.sql.grouping import split_group_by
 from headrace.sql.reads import check_readable, read_query, without_semicolon
 from headrace.sql.session import SqlSession
@@ -37,6 +40,8 @@ class Planner:
         self.seed = seed
         self.buckets = buckets
         self.foreign = ForeignPlanner(sql, seed, buckets)
+        self.operators = OperatorsPlanner(sql, seed, buckets)
+        self.rates: Mapping[str, float] = {}  # how many rows of a table a step changes, where that has been seen
 
     def plan(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
@@ -51,7 +56,7 @@ class Planner:
     def _plan(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
-        if definition.asked.get("strategy") in RECOMPUTED:
+        if (definition.chosen.get("strategy") or definition.asked.get("strategy")) in RECOMPUTED:
             return self._recomputed_view(name, definition, tables, rows)
         if definition.kind == "view":
             return self._sql_view(name, definition, tables, rows)
@@ -60,31 +65,114 @@ class Planner:
     def _sql_view(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
-        foreign = self.foreign
-        if foreign.is_chosen(definition):
-            return foreign.plan(name, definition, tables, rows)
+        if self.operators.is_chosen(definition):
+            return self.operators.plan(name, definition, tables, rows)
+        if self.foreign.is_chosen(definition):
+            return self.foreign.plan(name, definition, tables, rows)
+        if is_open(definition):
+            return self._cheapest(name, definition, tables, rows)
+        return self._summed_or_single(name, definition, tables, rows)
+
+    def _summed_or_single(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
+        analysed = analyse(self.sql, name, definition.sql)
+        if analysed.plan.join is None:
+            self._check_single(name, definition)
+            return self._aggregate_view(name, definition, analysed)
+        return self._sums_view(name, definition, analysed, tables, rows)
+
+    def considered(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> Choice:
+        """Plan a view by every strategy that can keep it, and estimate what their steps would cost."""
+        choice = Choice(tables, rows, self.rates)
+        analysed: AnalysedView | None = None
         try:
             analysed = analyse(self.sql, name, definition.sql)
         except UnsupportedSQLError as refusal:
-            return foreign.plan_instead(name, definition, tables, rows, refusal)
+            choice.refused[FACTORIZED] = refusal
+        if analysed is not None and analysed.plan.join is None:
+            choice.consider(ONE_TABLE, lambda: self._aggregate_view(name, definition, analysed))
+        else:
+            if analysed is not None:
+                choice.consider(FACTORIZED, lambda: self._sums_view(name, definition, analysed, tables, rows))
+            choice.consider(FOREIGN, lambda: self.foreign.plan(name, definition, tables, rows))
+            choice.consider(OPERATORS, lambda: self.operators.plan(name, definition, tables, rows))
+        if choice.planned:
+            choice.recompute(next(iter(choice.planned.values())).tables)
+        return choice
+
+    def _cheapest(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
+        """Plan a view by the strategy whose steps are estimated cheapest."""
+        if any(definition.asked.get(what) is not None for what in ("order", "partition")):  # of a factorized view
+            return self._summed_or_single(name, definition, tables, rows)
+        choice = self.considered(name, definition, tables, rows)
+        if ONE_TABLE in choice.planned:
+            self._check_single(name, definition)
+            return choice.planned[ONE_TABLE]
+        if not choice.planned:
+            raise choice.refused[OPERATORS]
+        read = next(iter(choice.planned.values())).tables
+        of_keys = self.foreign.why(choice.planned.get(FACTORIZED), choice.refused.get(FACTORIZED), tables)
+        if not choice.knows_sizes(read):  # then the shape of the query has to decide
+            order = (FOREIGN, FACTORIZED, OPERATORS) if of_keys else (FACTORIZED, FOREIGN, OPERATORS)
+            best = next(strategy for strategy in order if strategy in choice.planned)
+            why = NOTHING_KNOWN
+        else:
+            best = choice.cheapest()
+            why = why_cheapest(choice, best)
+            if self._is_full_cheaper(choice, best, definition, read, tables):
+                view = self._recomputed_view(name, replace(definition, chosen={"strategy": RECOMPUTE}), tables, rows)
+                chosen = {**view.definition.chosen, "costs": choice.to_json(), "why": why_cheapest(choice, RECOMPUTE)}
+                return replace(view, definition=replace(definition, chosen=chosen))
+        if best == FOREIGN and of_keys:
+            why = of_keys
+        elif len(choice.planned) == 1:
+            why = why_cheapest(choice, best)
+        return choice.made(best, why)
+
+    def _is_full_cheaper(
+        self, choice: Choice, best: str, definition: Definition, read: Sequence[str], tables: Mapping[str, TableSchema]
+    ) -> bool:
+        """Whether Spark would be faster to run the query again than a view is to follow the changes."""
+        asked = definition.asked
+        if asked.get("refresh") == "incremental" or asked.get(FINAL) or not all(tables[table].kept for table in read):
+            return False
+        return choice.is_full_cheaper(best)
+
+    def _aggregate_view(self, name: str, definition: Definition, analysed: AnalysedView) -> PlannedView:
         check_sums(name, analysed.plan)
         layout = ViewLayout(analysed.plan, self.seed)
-        if analysed.plan.join is None:
-            self._check_single(name, definition)
-            return PlannedView(definition, analysed, AggregateView(layout), layout)
+        return PlannedView(definition, analysed, AggregateView(layout), layout)
+
+    def _sums_view(
+        self,
+        name: str,
+        definition: Definition,
+        analysed: AnalysedView,
+        tables: Mapping[str, TableSchema],
+        rows: Mapping[str, int],
+    ) -> PlannedView:
+        check_sums(name, analysed.plan)
+        assert analysed.plan.join is not None
         if analysed.plan.root_required:
-            return foreign.plan_membership(name, definition, tables, rows)
-        if why := foreign.why(definition, analysed.plan, tables):
-            try:
-                return foreign.plan(name, replace(definition, chosen={"why": why}), tables, rows)
-            except UnsupportedSQLError:  # it does not fit, after all; sums of products do
-                pass
+            raise UnsupportedSQLError(
+                f"view {name!r}: {analysed.plan.root_required} cannot be kept by sums of products: it means a HAVING "
+                "only where joins repeat no row",
+                way_out=f"leave the strategy out, or use {FOREIGN!r} or {OPERATORS!r}",
+            )
+        layout = ViewLayout(analysed.plan, self.seed)
         options = self._options(definition, analysed.plan.join, tables, rows)
         view, planned = sums_view(layout, options, self.buckets)
         return PlannedView(_with_choice(definition, planned), analysed, view, layout, planned)
 
     def _check_single(self, name: str, definition: Definition) -> None:
-        asked = {key: value for key, value in definition.asked.items() if value not in (None, "auto")}
+        asked = {
+            what: value for what, value in definition.asked.items() if value not in (None, "auto") and what != FINAL
+        }
         if asked:
             raise SchemaError(
                 f"view {name!r} reads one table, so {', '.join(f'{k}={v!r}' for k, v in asked.items())} has no meaning",
@@ -124,7 +212,7 @@ class Planner:
     def _recomputed_view(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
-        strategy = str(definition.asked["strategy"])
+        strategy = str(definition.chosen.get("strategy") or definition.asked["strategy"])
         self._check_recomputed(name, definition, strategy)
         if definition.kind == "view":
             reads = read_query(self.sql, name, definition.sql)
@@ -202,7 +290,7 @@ class Planner:
         strategy = chosen.get("strategy") or asked.get("strategy", "auto")
         strategy = "factorized" if strategy == "auto" else strategy
         if strategy not in STRATEGIES:
-            along_keys = (FOREIGN,) if definition.kind == "view" else ()
+            along_keys = (FOREIGN, OPERATORS) if definition.kind == "view" else ()
             known = ", ".join(map(repr, (*STRATEGIES, *along_keys, *RECOMPUTED)))
             raise SchemaError(f"strategy={strategy!r} is not known", way_out=f"use one of {known}")
         distinct = {}

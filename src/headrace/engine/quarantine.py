@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import pyarrow as pa
 
 from headrace.engine.store import Store
@@ -15,7 +17,7 @@ from headrace.runtime.program import arrow_schema
 STEP = "__step"
 
 
-def write(store: Store, step: int, bad: dict[str, BadRows]) -> dict[str, list[str]]:
+def write(store: Store, step: int, bad: Mapping[str, BadRows]) -> dict[str, list[str]]:
     """Write the bad rows of a step; returns the new files of each table, for the step's record."""
     files = {}
     for name, rows in bad.items():
@@ -32,6 +34,11 @@ def write(store: Store, step: int, bad: dict[str, BadRows]) -> dict[str, list[st
 
 def read(store: Store, schema: TableSchema) -> pa.Table:
     """Read the bad rows of a table."""
+    return read_files(store, schema, store.snapshot.quarantine.get(schema.name, []))
+
+
+def read_files(store: Store, schema: TableSchema, files: Iterable[str]) -> pa.Table:
+    """Read rows of a table that were set aside in some files."""
     wanted = arrow_schema(
         [
             *schema.change_columns,
@@ -40,7 +47,7 @@ def read(store: Store, schema: TableSchema) -> pa.Table:
         ]
     )
     parts = [wanted.empty_table()]
-    for name in store.snapshot.quarantine.get(schema.name, []):
+    for name in files:
         path = store.location.quarantine / name
         try:
             parts.append(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().cast(wanted))

@@ -85,7 +85,7 @@ def explain_recomputed(engine: Engine, name: str, planned: PlannedView) -> Recom
         view=name,
         sql=definition.sql,
         strategy=strategy,
-        why=f"it was asked for: {how}",
+        why=f"{definition.chosen.get('why', 'it was asked for')}: {how}",
         tables={table: sorted(columns) for table, columns in kernel.reads.items()},
         rows_read=rows,
         order=None if order is None else to_text(from_json(order)),

@@ -6,7 +6,7 @@ as it never changes; so it is chosen when the first rows of a table arrive, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -25,12 +25,16 @@ from headrace.relation.columns import whole
 from headrace.relation.variables import as_numbers
 from headrace.runtime.program import why_catalyst
 
+Given = ChangeBatch | DataFrame | Callable[[], ChangeBatch]
 _SAMPLE = 4096
 _FAR = 4.0  # how many spreads away from zero a mean must be before it is worth a shift
 
 
-def with_shifts(view: PlannedView, inputs: Mapping[str, ChangeBatch | DataFrame]) -> PlannedView | None:
-    """The view with shifts for the features whose first rows these are; None if there are none."""
+def with_shifts(view: PlannedView, inputs: Mapping[str, Given]) -> PlannedView | None:
+    """The view with shifts for the features whose first rows these are; None if there are none.
+
+    Rows that have yet to be read are given as the function that reads them: most views want none.
+    """
     kernel = view.kernel
     if isinstance(kernel, RecomputedMoments):
         found_view = with_shifts(replace(view, kernel=kernel.view), inputs)
@@ -57,10 +61,11 @@ def with_shifts(view: PlannedView, inputs: Mapping[str, ChangeBatch | DataFrame]
     return replace(view, definition=definition, kernel=replace(kernel, algebra=algebra))
 
 
-def _first_rows(given: ChangeBatch | DataFrame) -> pa.Table:
-    if isinstance(given, ChangeBatch):
-        return given.rows.slice(0, _SAMPLE)
-    return given.limit(_SAMPLE).toArrow()
+def _first_rows(given: Given) -> pa.Table:
+    if isinstance(given, DataFrame):
+        return given.limit(_SAMPLE).toArrow()
+    batch = given if isinstance(given, ChangeBatch) else given()
+    return batch.rows.slice(0, _SAMPLE)
 
 
 def _means(side: MapSide, names: tuple[str, ...], wanted: list[str], rows: pa.Table) -> dict[str, float]:

@@ -22,6 +22,8 @@ class Step:
     ran : "driver" or "job".
     why : why it ran there.
     quarantined : bad rows set aside, by table.
+    late : rows older than the watermark, set aside, by table.
+    closed : groups whose windows closed, so that they are final, by view.
     skipped : True when this micro-batch had been committed before; nothing was done.
     """
 
@@ -34,6 +36,8 @@ class Step:
     why: str
     quarantined: dict[str, int] = field(default_factory=dict)
     skipped: bool = False
+    late: dict[str, int] = field(default_factory=dict)
+    closed: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The step as plain values for JSON."""
@@ -46,9 +50,11 @@ class Step:
         changed = ", ".join(
             f"{name} +{c.inserted:,} -{c.deleted:,} ~{c.updated:,}" for name, c in self.views.items() if c
         )
-        aside = "".join(f"; {_rows(count, 'bad ')} of {table} set aside" for table, count in self.quarantined.items())
+        said = [f"{_rows(count)} of {view} final" for view, count in self.closed.items()]
+        for kind, counts in (("bad ", self.quarantined), ("late ", self.late)):
+            said += [f"{_rows(count, kind)} of {table} set aside" for table, count in counts.items()]
         took = f"{self.seconds * 1e3:,.1f} ms ({self.ran})"
-        return f"step {self.number}: {rows} in {took}; {changed or 'no view changed'}{aside}"
+        return "; ".join([f"step {self.number}: {rows} in {took}", changed or "no view changed", *said])
 
 
 def _rows(count: int, kind: str = "") -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,13 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine.inputs import with_catalyst
 from headrace.errors import StepFailedError
+from headrace.operators.tree_view import TreeView
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
 from headrace.relation.columns import take_rows
 from headrace.relation.schema import DIFF, ddl
 from headrace.runtime.inline import run_inline
 from headrace.runtime.location import writing
-from headrace.runtime.program import BucketResult, Program, TableTask, arrow_schema
+from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask, arrow_schema
 from headrace.runtime.spark import run_from_files, run_from_frames
 from headrace.runtime.tasks import row_identity
 from headrace.sql.catalyst import AnalysedView
@@ -50,6 +51,8 @@ class Outcome:
     ran: str
     why: str
     bad: dict[str, BadRows]
+    late: dict[str, BadRows] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)  # those that moved
 
 
 class Stepper:
@@ -60,15 +63,15 @@ class Stepper:
         self.executor = executor
         context = spark.sparkContext
         master = str(context.master)
-        local = master == "local" or master.startswith("local[")
-        self.threads = context.defaultParallelism if local else os.cpu_count() or 1
-        self.driver_rows = driver_rows or (LOCAL_DRIVER_ROWS if local else DRIVER_ROWS)
+        self.local = master == "local" or master.startswith("local[")
+        self.threads = context.defaultParallelism if self.local else os.cpu_count() or 1
+        self.driver_rows = driver_rows or (LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS)
 
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
         if on_bad_rows == "quarantine":
             judged = self._attempt(replace(program, judge_only=True), inputs, views)
-            bad = _by_table(program, judged.result.bad)
+            bad = by_table(program, judged.result.bad)
             if bad:
                 program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
             return replace(self._refusing(program, inputs, views), bad=bad)
@@ -77,7 +80,7 @@ class Stepper:
     def _refusing(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         outcome = self._attempt(program, inputs, views)
         if outcome.result.bad:
-            raise next(iter(_by_table(program, outcome.result.bad).values())).error()
+            raise next(iter(by_table(program, outcome.result.bad).values())).error()
         return outcome
 
     def _attempt(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
@@ -85,7 +88,7 @@ class Stepper:
             return self._place(program, inputs, views)
         except NeedsCatalyst:
             # A value that native evaluation leaves to Spark (an overflow, say): the same step, evaluated by Catalyst.
-            return self._place(_all_by_catalyst(program), inputs, views)
+            return self._place(all_by_catalyst(program), inputs, views)
 
     def _place(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         with_frames = any(isinstance(given, DataFrame) for given in inputs.values())
@@ -163,7 +166,7 @@ def _collected(task: TableTask, frame: DataFrame) -> ChangeBatch:
     return ChangeBatch(rows, np.ascontiguousarray(diff))
 
 
-def _by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
+def by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
     """Put the bad rows of each table together; a row that breaks the rules of several judges is named once."""
     found = {}
     for task in program.tables:
@@ -187,12 +190,18 @@ def _without(task: TableTask, bad: BadRows | None) -> TableTask:
     return replace(task, excluded=np.unique(row_identity(task.layout, bad.rows, bad.diff)))
 
 
-def _all_by_catalyst(program: Program) -> Program:
+def all_by_catalyst(program: Program) -> Program:
+    """The same program with every expression evaluated by Catalyst."""
     tables = tuple(
-        replace(task, views=tuple(replace(view, prefix=f"__v{i}_") for i, view in enumerate(task.views)))
+        replace(task, views=tuple(_by_catalyst(view, f"__v{i}_") for i, view in enumerate(task.views)))
         for task in program.tables
     )
     return replace(program, tables=tables)
+
+
+def _by_catalyst(view: ViewTask, prefix: str) -> ViewTask:
+    kernel = view.kernel.evaluated_by_catalyst() if isinstance(view.kernel, TreeView) else view.kernel
+    return replace(view, prefix=prefix, kernel=kernel)
 
 
 def explained(run: Callable[[], T]) -> T:

@@ -93,11 +93,10 @@ class Store:
 
     def remove_orphans(self) -> int:
         """Remove files of steps that never happened; returns how many there were."""
-        quarantined = {name for files in self.snapshot.quarantine.values() for name in files}
         kept = {
             self.location.runs: self.snapshot.files() | self._pinned(),
             self.location.batches: set(),
-            self.location.quarantine: quarantined,
+            self.location.quarantine: self.snapshot.set_aside(),
         }
         count = 0
         for folder, names in kept.items():

@@ -52,6 +52,7 @@ class SumsAlgebra:
                 if part.role == "present":
                     found.append(_present(argument))
                 else:
+                    assert part.role == "sum", "squares and DISTINCT values are refused when the query is read"
                     found += [_monomial(argument, term) for term in argument.terms]
         return tuple(dict.fromkeys(found))
 

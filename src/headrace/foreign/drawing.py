@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from headrace.foreign.layers import Place, arrange, longest_paths
 from headrace.plan import svg
+from headrace.plan.layers import Place, arrange, longest_paths
 from headrace.plan.svg import CHAR, EDGE, FAINT, FOOT, HEAD, INK, KEPT, LINE, MARGIN, PAD, PAPER, REPLICATED, WIDEST
 
 if TYPE_CHECKING:

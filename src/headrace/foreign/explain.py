@@ -16,7 +16,7 @@ from headrace.foreign import drawing, explain_text
 from headrace.foreign.chain import ChainPlan, Join
 from headrace.foreign.planner import FOREIGN
 from headrace.foreign.view import ForeignView
-from headrace.operators.layout import GROUPS, ordered
+from headrace.operators.layout import GROUPS
 from headrace.plan.lines import listed
 from headrace.plan.rows import written
 from headrace.plan.view import Shape
@@ -314,7 +314,7 @@ def _arrangements(
 
 
 def _answer_name(kernel: ForeignView, part: str) -> str:
-    for argument in kernel.layout.arranged:
-        if part == ordered(argument):
-            return f"values of {written(kernel.rows.arguments[argument])}"
-    return part
+    arguments = [written(kernel.rows.arguments[i]) for i in kernel.layout.values.get(part, ())]
+    if not arguments:
+        return part
+    return f"{'values' if len(arguments) == 1 else 'combinations'} of {', '.join(arguments)}"

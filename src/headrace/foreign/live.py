@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from headrace.foreign.chain import Join
 from headrace.operators.layout import COUNT
-from headrace.relation.arrangement import AnyRun, lookup, stretches
+from headrace.operators.operator import loaded
+from headrace.relation.arrangement import AnyRun, stretches
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate
 from headrace.relation.variables import Variables
-
-_SAMPLE = 256
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,8 @@ class LiveJoin:
     def _matched(self, left: AnyRun, left_at: Positions, right: AnyRun, right_at: Positions) -> Tuples | None:
         if not len(left_at):
             return None
-        # What lies in a file is copied out, verified, before it is read: only as much of it as matched.
-        left, left_at = _loaded(left, left_at)
-        right, right_at = _loaded(right, right_at)
+        left, left_at = loaded(left, left_at)
+        right, right_at = loaded(right, right_at)
         if self._compared:
             agree = np.ones(len(left_at), bool)
             for mine, other in self._compared:
@@ -146,24 +144,3 @@ class LiveJoin:
                 range(left[name].start, left[name].stop), range(right[name].start, right[name].stop), strict=True
             )
         ]
-
-
-def grown(before: Sequence[AnyRun], change: Run) -> int:
-    """Estimate by how many entries a change makes an arrangement grow, from a sample of them.
-
-    It only decides when runs are merged, and is exact again after every full merge.
-    """
-    sample = np.arange(0, change.rows, max(1, change.rows // _SAMPLE))
-    (was,) = lookup(COUNT, before, np.ascontiguousarray(change.words[:, sample]))
-    now = was + change.payload[0][sample]
-    return round(change.rows * float(((now != 0).astype(int) - (was != 0)).mean()))
-
-
-def _loaded(run: AnyRun, at: Positions) -> tuple[Run, Positions]:
-    """A run in memory as it is; of a run in a file, the entries at some positions, each once."""
-    if isinstance(run, Run):
-        return run, at
-    first = np.flatnonzero(np.diff(at, prepend=-1))  # positions never go down
-    where = np.zeros(len(at), np.int64)
-    where[first[1:]] = 1
-    return run.take(at[first]), np.cumsum(where)

@@ -88,5 +88,6 @@ class JoinedRowsOutput:
         except native.NeedsCatalyst as error:
             raise ArithmeticOverflowError(
                 f"{written(expression)} cannot be computed for a joined row: {error.__cause__ or error}",
-                way_out="cast its parts to a wider type in the view; nothing of this step was applied",
+                way_out="guard it in the view (CASE WHEN ..., NULLIF), cast its parts to a wider type, or use "
+                "strategy='operators', which lets Spark evaluate it; nothing of this step was applied",
             ) from error

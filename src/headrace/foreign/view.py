@@ -9,7 +9,7 @@ out, it stays there; else shares of groups are summed over buckets, so no key, h
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,12 +17,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.foreign.chain import ChainPlan, Join, Target
-from headrace.foreign.live import LiveJoin, Tuples, grown
+from headrace.foreign.live import LiveJoin, Tuples
 from headrace.foreign.output import JoinedRowsOutput
 from headrace.operators.aggregate import maintain
 from headrace.operators.delta import deltas, group_words, split
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
 from headrace.operators.layout import COUNT, GROUPS, ViewLayout
+from headrace.operators.operator import grown
 from headrace.plan.rows import JoinedRows
 from headrace.plan.view import Shape
 from headrace.relation import kernels
@@ -236,7 +237,7 @@ class ForeignView:
                     done.outgoing.setdefault(to, {})[part] = piece
             return done
         answer = maintain(self.layout, state, {part: [run] for part, run in parts.items()})
-        return Reduced(done.runs | answer.runs, done.live | answer.live, done.outgoing, answer.changes, answer.summary)
+        return replace(answer, runs=done.runs | answer.runs, live=done.live | answer.live, outgoing=done.outgoing)
 
     def _answered(self, state: State, incoming: Incoming) -> Reduced:
         if not incoming.get(GROUPS):

@@ -18,7 +18,7 @@ from headrace.operators.distinct import changed_values, with_distinct
 from headrace.operators.extremes import extreme_values
 from headrace.operators.finish import finish, group_columns
 from headrace.operators.kernel import Reduced, State, ViewChange
-from headrace.operators.layout import GROUPS, ViewLayout, ordered
+from headrace.operators.layout import COUNT, GROUPS, SPREADS, Component, ViewLayout, ordered
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, lookup, pieces, scan
 from headrace.relation.run import Run, Values, merge, take_values
@@ -39,14 +39,14 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     new: Values = {}
     changed = was != now
     live = {GROUPS: int(now.sum()) - int(was.sum())}
-    for argument, moved in values.items():
-        runs[ordered(argument)] = moved.delta
-        live[ordered(argument)] = moved.growth
+    for name, moved in values.items():
+        runs[name] = moved.delta
+        live[name] = moved.growth
     for argument in layout.extremes:
         name = ordered(argument)
-        later = [*state[name], values[argument].delta] if argument in values else state[name]
+        later = [*state[name], values[name].delta] if name in values else state[name]
         kind = layout.plan.arguments[argument].type
-        for function in _extreme_functions(layout, argument):
+        for function in extreme_functions(layout, argument):
             column = f"{function}{argument}"
             old[column] = extreme_values(state[name], touched.words, kind, smallest=function == "min")
             new[column] = extreme_values(later, touched.words, kind, smallest=function == "min")
@@ -102,7 +102,7 @@ def _read_groups(layout: ViewLayout, state: State, run: Run) -> pa.Table:
     run = run.take(alive(run.payload))
     extremes = {}
     for argument in layout.extremes:
-        for function in _extreme_functions(layout, argument):
+        for function in extreme_functions(layout, argument):
             kind = layout.plan.arguments[argument].type
             runs = state[ordered(argument)]
             extremes[function, argument] = extreme_values(runs, run.words, kind, smallest=function == "min")
@@ -120,10 +120,33 @@ def read_changes(layout: ViewLayout, changes: Run) -> tuple[pa.Table, pa.Table]:
         extremes = {
             (function, argument): values[f"{side}_{function}{argument}"]
             for argument in layout.extremes
-            for function in _extreme_functions(layout, argument)
+            for function in extreme_functions(layout, argument)
         }
         sides.append(finish(layout, group_columns(layout, run), run.payload, extremes))
     return sides[0], sides[1]
+
+
+def changed_rows(layout: ViewLayout, changes: Run) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Read the changed groups of a step as changed rows, with how often each comes (a negative number: goes).
+
+    The columns are k0.. and a0.. (`__rows` where a view has neither). A changed group is its row as it was, -1 times,
+    and its row as it is, once. A row of a bag (`Shape.ROWS`) comes as often as it now is there more than before. The
+    one row of a total is always there, so before the first row of its table and after the last it is that of no rows.
+    """
+    if layout.plan.shape is Shape.ROWS:
+        width = len(layout.ring.dtypes)
+        before, after = changes.payload[:width], changes.payload[width:]
+        diff = after[0].astype(np.int64) - before[0].astype(np.int64)
+        return _shown(finish(layout, group_columns(layout, changes), after, {})), diff
+    old, new = read_changes(layout, changes)
+    if layout.plan.shape is Shape.TOTAL:
+        old, new = (side if side.num_rows else empty_total(layout) for side in (old, new))
+    diff = np.repeat(np.array([-1, 1], np.int64), [old.num_rows, new.num_rows])
+    return _shown(pa.concat_tables([old, new])), diff
+
+
+def _shown(groups: pa.Table) -> pa.Table:
+    return groups if groups.num_columns == 1 else groups.drop_columns(["__rows"])
 
 
 def empty_total(layout: ViewLayout) -> pa.Table:
@@ -131,33 +154,44 @@ def empty_total(layout: ViewLayout) -> pa.Table:
     extremes = {
         (function, argument): pa.nulls(1, layout.plan.arguments[argument].type.arrow)
         for argument in layout.extremes
-        for function in _extreme_functions(layout, argument)
+        for function in extreme_functions(layout, argument)
     }
     return finish(layout, [], layout.ring.zeros(1), extremes)
 
 
-def _extreme_functions(layout: ViewLayout, argument: int) -> list[str]:
-    found = {a.function for a in layout.plan.aggregates if a.argument == argument}
+def extreme_functions(layout: ViewLayout, argument: int) -> list[str]:
+    """Which of MIN and MAX are computed of an argument."""
+    found = layout.functions(argument)
     return [function for function in ("min", "max") if function in found]
 
 
-def _same_sums(
-    layout: ViewLayout, before: tuple[NDArray[np.generic], ...], after: tuple[NDArray[np.generic], ...]
-) -> NDArray[np.bool_]:
+def _same_sums(layout: ViewLayout, before: Payload, after: Payload) -> NDArray[np.bool_]:
     """Tell which groups have the same values in every component that the view shows."""
-    shown = {(a.function, a.argument) for a in layout.plan.aggregates}
-    rows_shown = layout.plan.shape is Shape.ROWS or any(
-        function in ("count", "avg") and (argument is None or layout.component("present", argument) is None)
-        for function, argument in shown
-    )
     same = np.ones(len(before[0]), bool)
     pairs = zip(layout.components, layout.ring.split(before), layout.ring.split(after), strict=True)
     for part, old, new in pairs:
-        if part.role == "rows" and not rows_shown:
+        if part.ring == COUNT and not _count_shown(layout, part):
+            same &= (old[0] > 0) == (new[0] > 0)  # all that it decides is whether a sum is NULL
             continue
         for a, b in zip(old, new, strict=True):
             same &= a == b
     return same
+
+
+def _count_shown(layout: ViewLayout, part: Component) -> bool:
+    """Whether some aggregate is made of how many rows or values there are; a sum of integers is no count."""
+    counted = {"count", "avg"} | SPREADS
+    if part.role == "rows":  # it stands for the count of every argument that is never NULL
+        return layout.plan.shape is Shape.ROWS or any(
+            a.function in counted and (a.argument is None or layout.component("present", a.argument) is None)
+            for a in layout.plan.aggregates
+        )
+    assert part.argument is not None
+    if part.role == "present":
+        return bool(layout.functions(part.argument) & counted)
+    if part.role == "distinct":
+        return bool(part.others) or bool(layout.functions(part.argument) & {"count_distinct", "avg_distinct"})
+    return True
 
 
 def _differ(old: pa.Array, new: pa.Array) -> NDArray[np.bool_]:

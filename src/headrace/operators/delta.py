@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.errors import ArithmeticOverflowError
 from headrace.operators.kernel import Evaluated
-from headrace.operators.layout import COUNT, GROUPS, Component, ViewLayout, ordered
+from headrace.operators.layout import COUNT, GROUPS, Component, ViewLayout
 from headrace.plan.expression import Expression
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
@@ -27,24 +28,32 @@ from headrace.rings import Compensated, Group, Integer, Payload
 Deltas = dict[str, Run]
 
 _LARGEST_SUMMED = 1e288
+_LARGEST_SQUARED = 1e135  # the square of a sum of very many such values is still a number
 
 
 def not_summable(layout: ViewLayout, rows: Evaluated) -> dict[int, str]:
     """Find rows whose argument the ring cannot take."""
-    summed = [p.argument for p in layout.components if p.role == "sum" and p.argument is not None]
-    return too_large([layout.plan.arguments[i] for i in summed], [rows.arguments[i] for i in summed])
+    return {i: why for role in ("distinct_sum", "sum", "squares") for i, why in _wrong(layout, rows, role).items()}
 
 
-def too_large(arguments: Sequence[Expression], columns: Sequence[pa.Array]) -> dict[int, str]:
+def _wrong(layout: ViewLayout, rows: Evaluated, role: str) -> dict[int, str]:
+    summed = [p.argument for p in layout.components if p.role == role and p.argument is not None]
+    arguments, columns = [layout.plan.arguments[i] for i in summed], [rows.arguments[i] for i in summed]
+    return too_large(arguments, columns, squared=role == "squares")
+
+
+def too_large(arguments: Sequence[Expression], columns: Sequence[pa.Array], *, squared: bool = False) -> dict[int, str]:
     """Find rows with doubles that have no inverse (NaN, infinity), or whose sum may come to have none."""
     found: dict[int, str] = {}
+    largest = _LARGEST_SQUARED if squared else _LARGEST_SUMMED
     for argument, column in zip(arguments, columns, strict=True):
         if argument.type.is_floating:
             values = fixed_values(column, argument.type).astype(np.float64, copy=False)
             # Also false for NaN. Beyond the limit a sum could reach infinity, from which nothing can be taken away.
-            wrong = ~(np.abs(values) <= _LARGEST_SUMMED)
+            wrong = ~(np.abs(values) <= largest)
             if wrong.any():
-                reason = f"NaN or infinity (or more than 1e288) in {argument}, which the view sums"
+                summed = "whose squares the view sums" if squared else "which the view sums"
+                reason = f"NaN or infinity (or more than {largest:.0e}) in {argument}, {summed}".replace("e+", "e")
                 for i in np.flatnonzero(wrong & validity(column)):
                     found.setdefault(int(i), reason)
     return found
@@ -57,6 +66,7 @@ def group_words(layout: ViewLayout, rows: Evaluated) -> Words:
 
 def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
     """Sum rows into one run an arrangement. Groups whose sums cancel stay in, with a zero: they were touched."""
+    _check_taken_back(layout, rows)
     n = len(rows.diff)
     group_of, first = np.empty(n, np.int64), np.empty(n, np.int64)
     groups = kernels.group_hashed(words, group_of, first)
@@ -70,30 +80,42 @@ def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
     stored: Values = {f"k{i}": rows.keys[i] for i in layout.keys.stored}
     run = Run(np.ascontiguousarray(heads[:, order]), layout.ring.join(payloads), take_values(stored, first[order]))
     out = {GROUPS: run}
-    for argument in layout.arranged:
-        out[ordered(argument)] = _ordered_delta(rows, words, argument, layout.plan.arguments[argument].type)
+    for name, arguments in layout.values.items():
+        out[name] = _values_delta(layout, rows, words, arguments)
     return out
+
+
+def _check_taken_back(layout: ViewLayout, rows: Evaluated) -> None:
+    """Refuse what nothing can take away again, where other operators bring it: rows of a table were refused before."""
+    for role in ("squares", "distinct_sum"):
+        if found := _wrong(layout, rows, role):
+            raise ArithmeticOverflowError(
+                f"{next(iter(found.values()))} (in {len(found)} of the rows that reach it)",
+                way_out="leave such rows out with WHERE, or correct them; nothing of this step was applied",
+            )
 
 
 def _lift(part: Component, rows: Evaluated, layout: ViewLayout) -> Payload:
     if part.argument is None:
         return (rows.diff,)
-    if part.role == "distinct":  # whether a value is new to its group is known only where the state is
-        return part.ring.zeros(len(rows.diff))
+    if part.role in ("distinct", "distinct_sum"):
+        return part.ring.zeros(len(rows.diff))  # whether a value is new to its group is known only where the state is
     array = rows.arguments[part.argument]
     present = rows.diff if not array.null_count else np.where(validity(array), rows.diff, 0)
     if part.role == "present":
         return (present,)
-    return lift_values(part.ring, array, layout.plan.arguments[part.argument].type, present)
+    kind = layout.plan.arguments[part.argument].type
+    if part.role == "sum":
+        return lift_values(part.ring, array, kind, present)
+    assert isinstance(part.ring, Compensated)
+    values = part.ring.lift(_doubles(array, kind))
+    return part.ring.scale(part.ring.multiply(values, values), present)
 
 
 def lift_values(ring: Group, array: pa.Array, kind: SqlType, times: NDArray[np.int64]) -> Payload:
     """Lift values into a ring of numbers, each as often as `times` says (0 where it is NULL)."""
     if isinstance(ring, Compensated):
-        values = fixed_values(array, kind).astype(np.float64)
-        if array.null_count:
-            values[~validity(array)] = 0.0  # whatever stands under a NULL may be NaN
-        return ring.scale(ring.lift(values), times)
+        return ring.scale(ring.lift(_doubles(array, kind)), times)
     assert isinstance(ring, Integer)
     if kind.is_decimal:
         if len(array) == 0:
@@ -102,13 +124,28 @@ def lift_values(ring: Group, array: pa.Array, kind: SqlType, times: NDArray[np.i
     return ring.scale(ring.lift(fixed_values(array, kind).astype(np.int64)), times)
 
 
-def _ordered_delta(rows: Evaluated, words: Words, argument: int, kind: SqlType) -> Run:
-    array, diff = rows.arguments[argument], rows.diff
+def _doubles(array: pa.Array, kind: SqlType) -> NDArray[np.float64]:
+    values = fixed_values(array, kind).astype(np.float64)
     if array.null_count:
-        keep = np.flatnonzero(validity(array))
-        array, diff, words = take_column(array, keep), diff[keep], np.ascontiguousarray(words[:, keep])
-    values = ordered_string_words(array) if kind.kind == "string" else ordered_words(array, kind)
-    return consolidate(COUNT, np.concatenate([words, values]), (diff,), {})
+        values[~validity(array)] = 0.0  # whatever stands under a NULL may be NaN
+    return values
+
+
+def _values_delta(layout: ViewLayout, rows: Evaluated, words: Words, arguments: tuple[int, ...]) -> Run:
+    """The change of (group, value) -> count, or of (group, combination of values) -> count; NULLs are no values."""
+    arrays, diff = [rows.arguments[i] for i in arguments], rows.diff
+    if any(array.null_count for array in arrays):
+        keep = np.flatnonzero(np.logical_and.reduce([validity(array) for array in arrays]))
+        arrays, diff = [take_column(array, keep) for array in arrays], diff[keep]
+        words = np.ascontiguousarray(words[:, keep])
+    return consolidate(COUNT, np.concatenate([words, _value_words(layout, arrays, arguments)]), (diff,), {})
+
+
+def _value_words(layout: ViewLayout, arrays: list[pa.Array], arguments: tuple[int, ...]) -> Words:
+    if len(arguments) > 1:
+        return layout.combination(arguments).encode(arrays)
+    kind = layout.plan.arguments[arguments[0]].type
+    return ordered_string_words(arrays[0]) if kind.kind == "string" else ordered_words(arrays[0], kind)
 
 
 def split(run: Run, buckets: int, lead: NDArray[np.uint64] | None = None) -> dict[int, Run]:

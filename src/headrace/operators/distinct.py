@@ -1,8 +1,9 @@
-"""COUNT(DISTINCT x): which values came to a group or left it for good, found where the state is.
+"""DISTINCT values: which of them came to a group or left it for good, found where the state is.
 
 How many different values a group has is no sum over its rows, but it is one over its values: a value adds one when its
 count becomes positive and takes one away when it no longer is. So the ordered arrangement of MIN and MAX is asked, for
-the changed values only, how often each was there before, and the difference goes into the payload of the group.
+the changed values only, how often each was there before, and the difference goes into the payload of the group. In the
+same way SUM(DISTINCT x) adds the value itself.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.operators.delta import lift_values
 from headrace.operators.kernel import State
-from headrace.operators.layout import COUNT, ViewLayout, ordered
+from headrace.operators.layout import COUNT, ViewLayout
 from headrace.relation.arrangement import AnyRun, lookup
+from headrace.relation.keys import values_of_words
 from headrace.relation.run import Run, merge, refit
 
 
 @dataclass(frozen=True)
 class ChangedValues:
-    """The changed values of one argument: a run of (group, value) -> count, and the counts before it."""
+    """The changed values of one arrangement: a run of (group, value) -> count, and the counts before it."""
 
     delta: Run
     before: NDArray[np.int64]
@@ -42,26 +45,33 @@ class ChangedValues:
         return (self.after > 0).astype(np.int64) - (self.before > 0)
 
 
-def changed_values(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> dict[int, ChangedValues]:
-    """Look up, for each argument whose values changed, how often they were there."""
+def changed_values(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> dict[str, ChangedValues]:
+    """Look up, for each arrangement whose values changed, how often they were there."""
     found = {}
-    for argument in layout.arranged:
-        arrived = incoming.get(ordered(argument))
+    for name in layout.values:
+        arrived = incoming.get(name)
         delta = merge(COUNT, list(arrived)) if arrived else None
         if delta is not None and delta.rows:
-            found[argument] = ChangedValues(delta, _counts(state[ordered(argument)], delta))
+            found[name] = ChangedValues(delta, _counts(state[name], delta))
     return found
 
 
-def with_distinct(layout: ViewLayout, touched: Run, values: Mapping[int, ChangedValues]) -> Run:
-    """Put the change of each COUNT(DISTINCT) into the payloads of the touched groups."""
+def with_distinct(layout: ViewLayout, touched: Run, values: Mapping[str, ChangedValues]) -> Run:
+    """Put the change of what is counted or summed of DISTINCT values into the payloads of the touched groups."""
     parts = layout.ring.split(touched.payload)
-    for argument, changed in values.items():
-        at = layout.component("distinct", argument)
-        if at is not None:
-            group, beyond = touched.find(np.ascontiguousarray(changed.delta.words[: layout.keys.width]))
-            assert (group < beyond).all(), "a changed value comes from a changed row, and that has touched its group"
-            parts[at] = COUNT.sum_by((changed.came,), group, touched.rows)
+    for name, changed in values.items():
+        first, *others = layout.values[name]
+        counted = layout.component("distinct", first, tuple(others))
+        if counted is None:
+            continue
+        group, beyond = touched.find(np.ascontiguousarray(changed.delta.words[: layout.keys.width]))
+        assert (group < beyond).all(), "a changed value comes from a changed row, and that has touched its group"
+        parts[counted] = COUNT.sum_by((changed.came,), group, touched.rows)
+        summed = layout.component("distinct_sum", first)
+        if summed is not None and not others:
+            ring, kind = layout.components[summed].ring, layout.plan.arguments[first].type
+            numbers = values_of_words(changed.delta.words[layout.keys.width :], kind, None)
+            parts[summed] = ring.sum_by(lift_values(ring, numbers, kind, changed.came), group, touched.rows)
     return Run(touched.words, layout.ring.join(parts), touched.values)
 
 

@@ -13,7 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import ArithmeticOverflowError
-from headrace.operators.layout import ViewLayout
+from headrace.operators.average import decimal_averages, double_averages
+from headrace.operators.layout import DISTINCT, SPREADS, ViewLayout
+from headrace.operators.variance import spread
 from headrace.plan.view import Aggregate
 from headrace.relation.keys import bitmap, decimals_of_halves
 from headrace.relation.run import Run
@@ -43,35 +45,40 @@ def finish(layout: ViewLayout, keys: list[pa.Array], payload: Payload, extremes:
 
 
 def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], extremes: Extremes) -> pa.Array:
-    index = aggregate.argument
-    if aggregate.function in ("min", "max"):
+    index, function = aggregate.argument, aggregate.function
+    if function in ("min", "max"):
         assert index is not None
-        return extremes[aggregate.function, index]
-    if aggregate.function == "count_distinct":
-        distinct_at = layout.component("distinct", index)
-        assert distinct_at is not None
-        return pa.array(parts[distinct_at][0].astype(np.int64))
-    present_at = layout.component("present", index) if index is not None else None
-    present: NDArray[np.int64] = parts[0 if present_at is None else present_at][0].astype(np.int64)
-    if aggregate.function == "count":
-        return pa.array(present)
-    sum_at = layout.component("sum", index)
-    assert sum_at is not None
+        return extremes[function, index]
+    counted, summed = ("distinct", "distinct_sum") if function in DISTINCT else ("present", "sum")
+    count_at = None if index is None else layout.component(counted, index, aggregate.others)
+    count: NDArray[np.int64] = parts[0 if count_at is None else count_at][0].astype(np.int64)
+    if function in ("count", "count_distinct"):
+        return pa.array(count)
     assert index is not None
+    sum_at = layout.component(summed, index)
+    assert sum_at is not None
     ring = layout.components[sum_at].ring
-    missing = present == 0
+    if function in SPREADS:
+        squares_at = layout.component("squares", index)
+        assert squares_at is not None
+        assert isinstance(ring, Compensated)
+        return spread(function, ring, count, parts[sum_at], parts[squares_at])
+    averaged = function in ("avg", "avg_distinct")
     if isinstance(ring, Compensated):
-        values = ring.values(parts[sum_at])
-        if aggregate.function == "avg":
-            values = values / np.where(missing, 1, present)
-        if aggregate.type.kind == "float":
-            values = values.astype(np.float32)
-        return pa.array(np.where(missing, 0, values), aggregate.type.arrow, mask=missing)
+        return _double(aggregate, ring.values(parts[sum_at]), count, averaged)
     assert isinstance(ring, Integer)
-    scale = layout.plan.arguments[index].type.scale
-    if aggregate.function == "sum":
-        return _exact_sum(aggregate, ring, parts[sum_at], missing)
-    return _exact_average(aggregate, ring, parts[sum_at], present, missing, scale)
+    if not averaged:
+        return _exact_sum(aggregate, ring, parts[sum_at], count == 0)
+    return _exact_average(aggregate, ring, parts[sum_at], count, layout.plan.arguments[index].type.scale)
+
+
+def _double(aggregate: Aggregate, values: NDArray[np.float64], count: NDArray[np.int64], averaged: bool) -> pa.Array:
+    missing = count == 0
+    if averaged:
+        values = values / np.where(missing, 1, count)
+    if aggregate.type.kind == "float":
+        values = values.astype(np.float32)
+    return pa.array(np.where(missing, 0, values), aggregate.type.arrow, mask=missing)
 
 
 def _exact_sum(aggregate: Aggregate, ring: Integer, payload: Payload, missing: NDArray[np.bool_]) -> pa.Array:
@@ -104,30 +111,14 @@ def _fits(low: NDArray[np.uint64], high: NDArray[np.int64], kind: SqlType) -> bo
 
 
 def _exact_average(
-    aggregate: Aggregate,
-    ring: Integer,
-    payload: Payload,
-    present: NDArray[np.int64],
-    missing: NDArray[np.bool_],
-    scale: int,
+    aggregate: Aggregate, ring: Integer, payload: Payload, count: NDArray[np.int64], scale: int
 ) -> pa.Array:
-    kind = aggregate.type
+    kind, missing = aggregate.type, count == 0
     if kind.is_floating:  # AVG of integers
-        totals = np.array([float(value) for value in ring.values(payload)], np.float64)
-        return pa.array(np.where(missing, 0, totals / np.where(missing, 1, present)), mask=missing)
-    shift = 10 ** (kind.scale - scale)
-    halves = np.empty((2, len(present)), np.uint64)
-    limit, mask = 10**kind.precision, (1 << 64) - 1
-    for i, total in enumerate(ring.values(payload)):
-        if missing[i]:
-            halves[:, i] = 0
-            continue
-        count = int(present[i])
-        rounded = (2 * abs(total) * shift + count) // (2 * count)  # half up, away from zero, as Spark rounds
-        if rounded >= limit:
-            raise _overflow(aggregate)
-        value = rounded if total >= 0 else -rounded
-        halves[0, i], halves[1, i] = value & mask, (value >> 64) & mask
+        return pa.array(double_averages(ring, payload, count), mask=missing)
+    halves = decimal_averages(ring, payload, count, 10 ** (kind.scale - scale), 10**kind.precision)
+    if halves is None:
+        raise _overflow(aggregate)
     return decimals_of_halves(halves[0], halves[1].view(np.int64), kind, bitmap(missing))
 
 

@@ -78,14 +78,49 @@ class ViewChange:
 
 
 @dataclass(frozen=True)
+class Passed:
+    """How many rows went through: inserted, deleted, and of these, pairs of one key, which are updates."""
+
+    inserted: int = 0
+    deleted: int = 0
+    updated: int = 0
+
+    def __add__(self, other: Passed) -> Passed:
+        return Passed(self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What an operator took and what it gave."""
+
+    taken: Passed = Passed()
+    given: Passed = Passed()
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(self.taken + other.taken, self.given + other.given)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Changes on their way to a bucket of some later stage."""
+
+    stage: int
+    bucket: int
+    part: str
+    run: Run
+
+
+@dataclass(frozen=True)
 class Reduced:
     """What one stage does to one bucket of a view."""
 
     runs: dict[str, Run] = field(default_factory=dict)  # the change of each arrangement
     live: dict[str, int] = field(default_factory=dict)  # by how many entries each grew (alive, not stored)
     outgoing: Lifted = field(default_factory=dict)  # what the next stage gets
+    sent: list[Sent] = field(default_factory=list)  # what any later stage gets
     changes: Run | None = None  # the changed groups before and after, for readers
     summary: ViewChange | None = None
+    traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
 
 
 class ViewKernel(Protocol):

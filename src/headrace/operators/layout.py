@@ -1,9 +1,10 @@
 """How an aggregate view is kept: which rings its payload multiplies, and which ordered arrangements it needs.
 
-COUNT, SUM and AVG are sums, so they live together in one payload a group: the product of a row count and, for each
-argument, a count of the values present and a sum in the ring of its type. MIN, MAX and COUNT(DISTINCT) are not sums:
-for each of their arguments an *ordered arrangement* maps (group, value) to a count. MIN and MAX are the first and the
-last value whose count is positive; how many such values there are is kept in the payload, as they come and go.
+COUNT, SUM, AVG and the variances are made of sums, so they live together in one payload a group: the product of a row
+count and, for each argument, a count of the values present, a sum in the ring of its type and a sum of squares. MIN,
+MAX and what counts or sums DISTINCT values are not sums over rows: for each of their arguments an *ordered arrangement*
+maps (group, value) to a count. MIN and MAX are the first and the last value whose count is positive; how many such
+values there are, and their sum, are kept in the payload, as they come and go.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from headrace.rings import Compensated, Group, Integer, Product
 
 GROUPS = "groups"
 COUNT = Integer(1)
+SPREADS = frozenset({"var_pop", "var_samp", "stddev_pop", "stddev_samp"})
+DISTINCT = frozenset({"count_distinct", "sum_distinct", "avg_distinct"})
+
+_WIDE = Compensated(3)  # what a variance subtracts from one another
 
 
 @dataclass(frozen=True)
 class Component:
     """One part of the payload: what it sums, over which argument."""
 
-    role: str  # rows | present | sum | distinct
+    role: str  # rows | present | sum | squares | distinct | distinct_sum
     argument: int | None
     ring: Group
+    others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...)
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,25 @@ class ViewLayout:
         """The parts of the payload; the row count comes first and decides whether a group exists."""
         parts = [Component("rows", None, COUNT)]
         for index, argument in enumerate(self.plan.arguments):
-            functions = {a.function for a in self.plan.aggregates if a.argument == index}
-            if functions & {"count", "sum", "avg"} and argument.nullable:
+            functions = self.functions(index)
+            summed = {"sum", "avg"} | SPREADS
+            if functions & ({"count"} | summed) and argument.nullable:
                 parts.append(Component("present", index, COUNT))
-            if functions & {"sum", "avg"}:
-                parts.append(Component("sum", index, sum_ring(argument)))
-            if "count_distinct" in functions:
+            if functions & summed:
+                parts.append(Component("sum", index, _WIDE if functions & SPREADS else sum_ring(argument)))
+            if functions & SPREADS:
+                parts.append(Component("squares", index, _WIDE))
+            if functions & DISTINCT:
                 parts.append(Component("distinct", index, COUNT))
+            if functions & {"sum_distinct", "avg_distinct"}:
+                parts.append(Component("distinct_sum", index, sum_ring(argument)))
+        for first, *others in self.combined:
+            parts.append(Component("distinct", first, COUNT, tuple(others)))
         return tuple(parts)
+
+    def functions(self, argument: int) -> frozenset[str]:
+        """Which functions are computed of an argument alone."""
+        return frozenset(a.function for a in self.plan.aggregates if a.argument == argument and not a.others)
 
     @cached_property
     def ring(self) -> Product:
@@ -68,29 +85,45 @@ class ViewLayout:
 
     @cached_property
     def arranged(self) -> tuple[int, ...]:
-        """Arguments of MIN, MAX and COUNT(DISTINCT): each has an ordered arrangement, one for all three."""
-        return self._arguments_of("min", "max", "count_distinct")
+        """Arguments of MIN, MAX and DISTINCT: each has an ordered arrangement, one for all of them."""
+        return self._arguments_of("min", "max", *DISTINCT)
+
+    @cached_property
+    def combined(self) -> tuple[tuple[int, ...], ...]:
+        """The arguments of each COUNT(DISTINCT a, b, ...), whose combinations have an arrangement."""
+        found = {(a.argument, *a.others) for a in self.plan.aggregates if a.argument is not None and a.others}
+        return tuple(sorted(found))
+
+    @cached_property
+    def values(self) -> dict[str, tuple[int, ...]]:
+        """The arrangements of values, and the arguments whose values (or combinations of values) each holds."""
+        return {ordered(*arguments): arguments for arguments in (*((i,) for i in self.arranged), *self.combined)}
 
     @cached_property
     def arrangements(self) -> dict[str, Group]:
         """All arrangements of the view and the group of their payloads."""
-        return {GROUPS: self.ring} | {ordered(index): COUNT for index in self.arranged}
+        return {GROUPS: self.ring} | dict.fromkeys(self.values, COUNT)
+
+    def combination(self, arguments: tuple[int, ...]) -> KeyLayout:
+        """Layout of combinations of values, none of which is NULL; they are told apart and in no particular order."""
+        types = tuple(self.plan.arguments[i].type for i in arguments)
+        return KeyLayout(types, (False,) * len(types), self.seed)
 
     def _arguments_of(self, *functions: str) -> tuple[int, ...]:
-        used = {a.argument for a in self.plan.aggregates if a.function in functions}
-        return tuple(sorted(index for index in used if index is not None))
+        wanted = set(functions)
+        return tuple(i for i in range(len(self.plan.arguments)) if self.functions(i) & wanted)
 
-    def component(self, role: str, argument: int | None) -> int | None:
+    def component(self, role: str, argument: int | None, others: tuple[int, ...] = ()) -> int | None:
         """Find a component; None if there is none (an argument that is never NULL needs no count of its own)."""
         for i, part in enumerate(self.components):
-            if part.role == role and part.argument == argument:
+            if (part.role, part.argument, part.others) == (role, argument, others):
                 return i
         return None
 
 
-def ordered(argument: int) -> str:
-    """Name the ordered arrangement of an argument."""
-    return f"ordered{argument}"
+def ordered(*arguments: int) -> str:
+    """Name the arrangement of an argument's values, which are ordered, or of the combinations of several arguments."""
+    return f"ordered{arguments[0]}" if len(arguments) == 1 else f"combined{'_'.join(map(str, arguments))}"
 
 
 def sum_ring(argument: Expression) -> Group:

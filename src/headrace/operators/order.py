@@ -7,7 +7,7 @@ puts NaN beside NULL and NULL at one end for all columns, so values are compared
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from headrace.relation.types import SqlType
 
 Positions = NDArray[np.int64]
 Word = NDArray[np.uint64]
+Types = Mapping[str, SqlType]
 
 
 def total_order(plan: ViewPlan) -> tuple[Order, ...]:
@@ -38,17 +39,21 @@ def arranged(plan: ViewPlan, answer: pa.Table) -> pa.Table:
         return top(plan, answer, plan.limit)
     if not plan.order:
         return answer
-    return take_rows(answer, _sorted(_words(plan, answer, plan.order), answer.num_rows))
+    return take_rows(answer, _sorted(_words(_types(plan), answer, plan.order), answer.num_rows))
 
 
 def top(plan: ViewPlan, answer: pa.Table, count: int) -> pa.Table:
     """Give the first rows of an answer in its total order."""
+    return first_rows(answer, total_order(plan), _types(plan), count)
+
+
+def first_rows(rows: pa.Table, order: tuple[Order, ...], types: Types, count: int) -> pa.Table:
+    """Give the first rows in an order that names all columns."""
     if count == 0:
-        return answer.slice(0, 0)
-    order = total_order(plan)
-    answer = take_rows(answer, _candidates(plan, answer, order, count))
-    words = [*_words(plan, answer, order), *_signs(plan, answer)]
-    return take_rows(answer, _sorted(iter(words), answer.num_rows)[:count])
+        return rows.slice(0, 0)
+    rows = take_rows(rows, _candidates(types, rows, order, count))
+    words = [*_words(types, rows, order), *_signs(types, rows)]
+    return take_rows(rows, _sorted(iter(words), rows.num_rows)[:count])
 
 
 def limited_changes(plan: ViewPlan, after: pa.Table, changes: pa.Table) -> pa.Table:
@@ -84,14 +89,14 @@ def _sorted(words: Iterator[Word], rows: int) -> Positions:
     return np.lexsort(keys[::-1]) if keys else np.arange(rows)
 
 
-def _candidates(plan: ViewPlan, answer: pa.Table, order: tuple[Order, ...], count: int) -> Positions:
+def _candidates(types: Types, answer: pa.Table, order: tuple[Order, ...], count: int) -> Positions:
     """Choose rows among which the first ones are, looking at a further column only where those before it tie."""
     tied, chosen = np.arange(answer.num_rows), []
     for item in order:
         if len(tied) <= count:
             break
         at = np.arange(len(tied))
-        for word in _words(plan, take_rows(answer.select([item.column]), tied), (item,)):
+        for word in _words(types, take_rows(answer.select([item.column]), tied), (item,)):
             if len(at) > count:
                 values = word[at]
                 edge = np.partition(values, count - 1)[count - 1]
@@ -102,9 +107,12 @@ def _candidates(plan: ViewPlan, answer: pa.Table, order: tuple[Order, ...], coun
     return np.concatenate([*chosen, tied])
 
 
-def _words(plan: ViewPlan, answer: pa.Table, order: tuple[Order, ...]) -> Iterator[Word]:
+def _types(plan: ViewPlan) -> Types:
+    return {output.name: output.expression.type for output in plan.outputs}
+
+
+def _words(types: Types, answer: pa.Table, order: tuple[Order, ...]) -> Iterator[Word]:
     """Words that sort as the rows are to be sorted, the most significant first."""
-    types = {output.name: output.expression.type for output in plan.outputs}
     for item in order:
         column = whole(answer.column(item.column))
         present = validity(column)
@@ -122,10 +130,10 @@ def _value_words(column: pa.Array, kind: SqlType) -> Iterator[Word]:
         yield from ordered_words(column, kind)
 
 
-def _signs(plan: ViewPlan, answer: pa.Table) -> Iterator[Word]:
+def _signs(types: Types, answer: pa.Table) -> Iterator[Word]:
     """0.0 and -0.0 are equal, and look different: the last of all ties."""
-    for output in plan.outputs:
-        if answer.num_rows and output.expression.type.is_floating:
-            column = whole(answer.column(output.name))
-            positive = ~np.signbit(fixed_values(column, output.expression.type).astype(np.float64))
+    for name, kind in types.items():
+        if answer.num_rows and kind.is_floating:
+            column = whole(answer.column(name))
+            positive = ~np.signbit(fixed_values(column, kind).astype(np.float64))
             yield np.where(validity(column), positive, False).astype(np.uint64)

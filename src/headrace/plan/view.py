@@ -29,10 +29,13 @@ class Shape(Enum):
 class Aggregate:
     """One aggregate function; `argument` is an index into the view's arguments, None for COUNT(*)."""
 
-    function: str  # count | sum | avg | min | max | count_distinct
+    # count | sum | avg | min | max | var_pop | var_samp | stddev_pop | stddev_samp
+    # count_distinct | sum_distinct | avg_distinct
+    function: str
     argument: int | None
     type: SqlType
     sql: str
+    others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...)
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,13 @@ class ViewPlan:
     limit: int | None = None  # how many rows a reader gets; the state keeps all of them
     join: JoinPlan | None = None
     rows: JoinedRows | None = None
+    reads: tuple[str, ...] = ()  # the tables, of a view whose operators say all the rest
     root_required: str = ""  # a membership that became a part of `having`, if no row of its table meets several others
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that the view reads."""
         joined = self.join or self.rows
-        return (self.table,) if joined is None else joined.tables
+        if joined is not None:
+            return joined.tables
+        return self.reads or (self.table,)

@@ -25,6 +25,7 @@ from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType
 
 REASON = "__reason"
+APPEND_ONLY = "deletes a row of a table that is append-only"
 _SHOWN = 5
 _MOST_COPIES = 2**31  # so that sums of multiplicities stay far from 64 bits
 
@@ -132,6 +133,10 @@ def set_apart(schema: TableSchema, batch: ChangeBatch) -> tuple[ChangeBatch, Bad
     """Set apart rows that are bad by themselves: NULL where none may be, multiplicities that no table could have."""
     bad = np.abs(batch.diff) > _MOST_COPIES
     reasons = {int(i): f"multiplicity {batch.diff[i]} is beyond {_MOST_COPIES:,}" for i in np.flatnonzero(bad)}
+    if schema.append_only:
+        deletes = batch.diff < 0
+        reasons |= {int(i): APPEND_ONLY for i in np.flatnonzero(deletes & ~bad)}
+        bad |= deletes
     for column in schema.columns:
         array = whole(batch.rows.column(column.name))
         if not column.nullable and array.null_count:

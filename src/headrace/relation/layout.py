@@ -8,6 +8,7 @@ counts as payloads.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,14 +71,14 @@ class TableLayout:
         """Pick the columns stored beside the words."""
         return {name: whole(rows.column(name)) for name in self.stored}
 
-    def rows(self, run: Run) -> dict[str, pa.Array]:
-        """Read all columns of the rows back from a run."""
-        columns = dict(run.values)
-        if self.schema.key:
+    def rows(self, run: Run, names: Collection[str] | None = None) -> dict[str, pa.Array]:
+        """Read columns of the rows (all, unless named) back from a run, in the order of the table's columns."""
+        columns, names = dict(run.values), self.schema.names if names is None else names
+        if any(name in names for name in self.schema.key):
             for name, column in zip(self.schema.key, self.keys.decode(run.words[: self.key_width]), strict=True):
                 if column is not None:
                     columns[name] = column
-        return {name: columns[name] for name in self.schema.names}
+        return {name: columns[name] for name in self.schema.names if name in names}
 
 
 def hash_rows(

@@ -13,9 +13,9 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,7 @@ class StoredRun:
     fences: Words
     sums: NDArray[np.uint64]
     verified: NDArray[np.bool_]
+    shown: frozenset[str] | None = None  # the values that it has; None: all that are in the file
 
     @property
     def rows(self) -> int:
@@ -181,7 +182,7 @@ class StoredRun:
     @cached_property
     def values(self) -> Values:
         out: Values = {}
-        for column, first in zip(self.meta["values"], self._value_buffers, strict=True):
+        for column, first in self._columns:
             at, parts = first, []
             for present in column["parts"]:
                 parts.append(pa.py_buffer(self._buffer(at)) if present else None)
@@ -190,6 +191,10 @@ class StoredRun:
                 parts[2] = pa.py_buffer(b"")  # strings that are all empty have no bytes, but Arrow wants a buffer
             out[column["name"]] = pa.Array.from_buffers(SqlType.parse(column["type"]).arrow, self.rows, parts)
         return out
+
+    def select(self, names: Collection[str]) -> StoredRun:
+        """The same run with some of its values only: the others are neither read nor verified."""
+        return replace(self, shown=frozenset(names))
 
     def find(self, probes: Words) -> tuple[Positions, Positions]:
         """Find the stretch [first, last) of keys that begin with each probe: fences first, then one block of rows."""
@@ -218,9 +223,11 @@ class StoredRun:
         return first, last
 
     def check(self, positions: Positions | None = None) -> None:
-        """Verify the payloads at these positions, or the whole file, as far as this process has not done so yet."""
+        """Verify the payloads at these positions, or all that it has, as far as this process has not done so yet."""
         if positions is not None:
             self._ensure("payload", positions // _FENCE_ROWS)
+        elif self.shown is not None:
+            self._ensure_all(np.arange(self.fences.shape[1]))
         elif not self.verified.all():
             self._verify(np.flatnonzero(~self.verified))
             for ready in self._ready.values():
@@ -229,9 +236,14 @@ class StoredRun:
     def take(self, positions: Positions | NDArray[np.bool_]) -> Run:
         """Copy entries out, verified; the positions must be ascending."""
         at: Positions = positions_of(positions).astype(np.int64, copy=False)
-        for part in self._ready:
-            self._ensure(part, at // _FENCE_ROWS)
+        self._ensure_all(at // _FENCE_ROWS)
         return Run(np.take(self.words, at, axis=1), take(self.payload, at), take_values(self.values, at))
+
+    def slice(self, start: int, stop: int) -> Run:
+        """The entries from one position up to another, verified and not copied: views into the file."""
+        self._ensure_all(np.arange(start // _FENCE_ROWS, -(-stop // _FENCE_ROWS)))
+        values = {name: column.slice(start, stop - start) for name, column in self.values.items()}
+        return Run(self.words[:, start:stop], tuple(column[start:stop] for column in self.payload), values)
 
     @cached_property
     def _ready(self) -> dict[str, NDArray[np.bool_]]:
@@ -239,16 +251,22 @@ class StoredRun:
         return {part: np.zeros(self.fences.shape[1], bool) for part in ("words", "payload", "values")}
 
     @cached_property
-    def _value_buffers(self) -> list[int]:
-        firsts, at = [], 1 + len(self.meta["payload"])
+    def _columns(self) -> list[tuple[dict[str, Any], int]]:
+        """The columns of values that it has, each with the number of its first buffer."""
+        found, at = [], 1 + len(self.meta["payload"])
         for column in self.meta["values"]:
-            firsts.append(at)
+            if self.shown is None or column["name"] in self.shown:
+                found.append((column, at))
             at += sum(column["parts"])
-        return firsts
+        return found
 
     def _buffer(self, index: int) -> NDArray[np.uint8]:
         start, size = self.meta["spans"][index]
         return self.data[start : start + size]
+
+    def _ensure_all(self, blocks: Positions) -> None:
+        for part in self._ready:
+            self._ensure(part, blocks)
 
     def _ensure(self, part: str, blocks: Positions) -> None:
         """Verify one part of some blocks of rows, unless that has been done."""
@@ -274,7 +292,7 @@ class StoredRun:
                 start, size = spans[1 + i][0], np.dtype(dtype).itemsize
                 yield start + size * lows, start + size * highs
         else:
-            for column, first in zip(self.meta["values"], self._value_buffers, strict=True):
+            for column, first in self._columns:
                 yield from self._value_ranges(column, first, lows, highs)
 
     def _value_ranges(

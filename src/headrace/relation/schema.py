@@ -1,4 +1,4 @@
-"""Table definitions: columns, key and references, as immutable values that are checked when they are made."""
+"""Table definitions: columns, key, references, watermark, as immutable values that are checked when they are made."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.errors import SchemaError
+from headrace.relation.duration import Duration
 from headrace.relation.types import SqlType
 
 DIFF = "__diff"
@@ -25,6 +26,34 @@ class Column:
     name: str
     type: SqlType
     nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How late a row may come: by at most `delay` behind the latest time that the column has had."""
+
+    column: str
+    delay: Duration
+
+    @classmethod
+    def of(cls, table: str, columns: Iterable[Column], given: object) -> Watermark:
+        """Check what a user gives: (column, delay)."""
+        if isinstance(given, str) or not isinstance(given, Iterable) or len(pair := list(given)) != 2:
+            raise SchemaError(
+                f"table {table!r}: watermark={given!r} is not a column and a delay",
+                way_out="give both, as in watermark=('ts', '10 minutes')",
+            )
+        kinds = {column.name: column.type.kind for column in columns}
+        if kinds.get(pair[0]) not in ("timestamp", "timestamp_ntz"):
+            what = "is none of its columns" if pair[0] not in kinds else f"is {kinds[pair[0]].upper()}"
+            raise SchemaError(
+                f"table {table!r}: the watermark column {pair[0]!r} {what}",
+                way_out="name a column of type TIMESTAMP or TIMESTAMP_NTZ",
+            )
+        try:
+            return cls(pair[0], Duration.parse(pair[1]))
+        except SchemaError as error:
+            raise SchemaError(f"table {table!r}, watermark: {error.what}", way_out=error.way_out) from error
 
 
 @dataclass(frozen=True)
@@ -46,6 +75,8 @@ class TableSchema:
     kept: bool = True  # its rows are stored, so views can be made later and deletions can be checked
     # A hint for plans that are made while the table is empty. No part of what the table is, so not compared.
     expected_rows: int | None = field(default=None, compare=False)
+    watermark: Watermark | None = None  # rows that come later than this are set aside
+    append_only: bool = False  # its rows are never deleted; a deletion is a bad row
 
     @classmethod
     def of(
@@ -58,6 +89,8 @@ class TableSchema:
         static: bool = False,
         kept: bool = True,
         expected_rows: int | None = None,
+        watermark: object = None,
+        append_only: bool = False,
     ) -> TableSchema:
         """Check a definition and make a schema of it; key columns become NOT NULL."""
         check_name(name, "table")
@@ -114,7 +147,8 @@ class TableSchema:
             )
         # A reference of one column stays the plain name it mostly is.
         pairs = tuple((link[0] if len(link) == 1 else link, table) for link, table in sorted(links.items()))
-        return cls(name, fixed, keys, pairs, static, kept, expected_rows)
+        late = None if watermark is None else Watermark.of(name, fixed, watermark)
+        return cls(name, fixed, keys, pairs, static, kept, expected_rows, late, append_only)
 
     def column(self, name: str) -> Column:
         """Find a column by name."""
@@ -149,6 +183,8 @@ class TableSchema:
             "static": self.static,
             "kept": self.kept,
             "expected_rows": self.expected_rows,
+            "watermark": None if self.watermark is None else [self.watermark.column, str(self.watermark.delay)],
+            "append_only": self.append_only,
         }
 
     @classmethod
@@ -167,6 +203,8 @@ class TableSchema:
             static=bool(data.get("static", False)),
             kept=bool(data.get("kept", True)),
             expected_rows=data.get("expected_rows"),  # type: ignore[arg-type]
+            watermark=data.get("watermark"),
+            append_only=bool(data.get("append_only", False)),
         )
 
 

@@ -1,77 +1,25 @@
-"""Sums of doubles that do not drift: each element is an unevaluated sum of two doubles (high + low).
+"""Sums of doubles that do not drift: each element is an unevaluated sum of two doubles, or of three.
 
 A plain double sum forgets what it rounded away, so inserting a large value and deleting it again leaves residue.
-Carrying the rounding error in a second double (Knuth's TwoSum, Dekker's product) brings the value back to one unit
-in the last place. NaN and infinities have no inverse, so rows that carry them are refused before they get here.
+Carrying the rounding error in a second double brings the value back to one unit in the last place. Sums of squares
+spread over twice as many digits, and a variance is what is left when two large ones are subtracted: they take a third.
+NaN and infinities have no inverse, so rows that carry them are refused before they get here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.rings import expansions
 from headrace.rings.base import Payload, Positions
-
-_SPLITTER = 134217729.0  # 2**27 + 1: splits a double into two halves whose products are exact
-
-
-@nb.njit(cache=True, nogil=True)
-def _add_pair(ah, al, bh, bl):  # type: ignore[no-untyped-def]
-    s = ah + bh
-    v = s - ah
-    e = (ah - (s - v)) + (bh - v)
-    t = al + bl
-    w = t - al
-    f = (al - (t - w)) + (bl - w)
-    e += t
-    h = s + e
-    e = e - (h - s) + f
-    high = h + e
-    return high, e - (high - h)
-
-
-@nb.njit(cache=True, nogil=True)
-def _sum_pairs(high, low, group_of, out_high, out_low):  # type: ignore[no-untyped-def]
-    for i in range(len(high)):
-        g = group_of[i]
-        out_high[g], out_low[g] = _add_pair(out_high[g], out_low[g], high[i], low[i])
-
-
-@nb.njit(cache=True, nogil=True)
-def _add_pairs(ah, al, bh, bl, out_high, out_low):  # type: ignore[no-untyped-def]
-    for i in range(len(ah)):
-        out_high[i], out_low[i] = _add_pair(ah[i], al[i], bh[i], bl[i])
-
-
-@nb.njit(cache=True, nogil=True)
-def _multiply_pairs(ah, al, bh, bl, out_high, out_low):  # type: ignore[no-untyped-def]
-    for i in range(len(ah)):
-        p = ah[i] * bh[i]
-        # Split by 2**27 + 1; values near the top of the range are scaled down first so the split cannot overflow.
-        x, y, back = ah[i], bh[i], 1.0
-        if abs(x) > 1e290:
-            x, back = x * 2.0**-64, 2.0**64
-        if abs(y) > 1e290:
-            y, back = y * 2.0**-64, back * 2.0**64
-        c = _SPLITTER * x
-        xh = c - (c - x)
-        xl = x - xh
-        c = _SPLITTER * y
-        yh = c - (c - y)
-        yl = y - yh
-        q = x * y
-        e = (((xh * yh - q) + xh * yl + xl * yh) + xl * yl) * back
-        e += ah[i] * bl[i] + al[i] * bh[i]
-        h = p + e
-        out_high[i], out_low[i] = h, e - (h - p)
 
 
 @dataclass(frozen=True)
 class Compensated:
-    """Double-double numbers under addition and multiplication.
+    """Numbers of two or three doubles, the largest first, under addition and multiplication.
 
     >>> ring = Compensated()
     >>> total = ring.zeros(1)
@@ -81,51 +29,57 @@ class Compensated:
     array([0.1])
     """
 
+    limbs: int = 2
+
+    def __post_init__(self) -> None:
+        if self.limbs not in (2, 3):
+            raise ValueError("a compensated sum has two or three doubles")
+
     @property
     def dtypes(self) -> tuple[np.dtype[np.generic], ...]:
-        return (np.dtype(np.float64), np.dtype(np.float64))
+        return (np.dtype(np.float64),) * self.limbs
 
     @property
     def exact(self) -> bool:
         return False
 
     def zeros(self, n: int) -> Payload:
-        return np.zeros(n), np.zeros(n)
+        return tuple(np.zeros(n) for _ in range(self.limbs))
 
     def ones(self, n: int) -> Payload:
-        return np.ones(n), np.zeros(n)
+        return self.lift(np.ones(n))
 
     def lift(self, values: NDArray[np.float64]) -> Payload:
         """Make elements from doubles."""
         high = np.ascontiguousarray(values, np.float64)
-        return high, np.zeros(len(high))
+        return (high, *(np.zeros(len(high)) for _ in range(self.limbs - 1)))
 
     def add(self, left: Payload, right: Payload) -> Payload:
-        out = np.empty(len(left[0])), np.empty(len(left[0]))
-        _add_pairs(*left, *right, *out)
+        out = self._empty(len(left[0]))
+        (expansions.add_pairs if self.limbs == 2 else expansions.add_triples)(*left, *right, *out)
         return out
 
     def negate(self, payload: Payload) -> Payload:
-        return -payload[0], -payload[1]
+        return tuple(-limb for limb in payload)
 
     def multiply(self, left: Payload, right: Payload) -> Payload:
-        out = np.empty(len(left[0])), np.empty(len(left[0]))
-        _multiply_pairs(*left, *right, *out)
+        out = self._empty(len(left[0]))
+        (expansions.multiply_pairs if self.limbs == 2 else expansions.multiply_triples)(*left, *right, *out)
         return out
 
     def scale(self, payload: Payload, times: NDArray[np.int64]) -> Payload:
         if (np.abs(times) == 1).all():  # the usual case, and exact: a sign flip
             sign = times.astype(np.float64)
-            return payload[0] * sign, payload[1] * sign
+            return tuple(limb * sign for limb in payload)
         return self.multiply(payload, self.lift(times.astype(np.float64)))
 
     def is_zero(self, payload: Payload) -> NDArray[np.bool_]:
-        zero: NDArray[np.bool_] = (payload[0] == 0) & (payload[1] == 0)
+        zero: NDArray[np.bool_] = np.logical_and.reduce([limb == 0 for limb in payload])
         return zero
 
     def sum_by(self, payload: Payload, group_of: Positions, groups: int) -> Payload:
-        out = np.zeros(groups), np.zeros(groups)
-        _sum_pairs(*payload, group_of, *out)
+        out = self.zeros(groups)
+        (expansions.sum_pairs if self.limbs == 2 else expansions.sum_triples)(*payload, group_of, *out)
         return out
 
     def equal(self, left: Payload, right: Payload) -> NDArray[np.bool_]:
@@ -136,9 +90,12 @@ class Compensated:
     def sample(self, rng: np.random.Generator, n: int) -> Payload:
         high = rng.normal(size=n) * 10.0 ** rng.integers(-6, 7, n)
         high[: min(n, 4)] = np.array([0.0, 1.0, -1.0, 0.1])[:n]
-        return high, np.zeros(n)
+        return self.lift(high)
 
     def values(self, payload: Payload) -> NDArray[np.float64]:
         """Round each element to the nearest double."""
-        total: NDArray[np.float64] = payload[0] + payload[1]
+        total: NDArray[np.float64] = payload[0] + (payload[1] if self.limbs == 2 else payload[1] + payload[2])
         return total
+
+    def _empty(self, n: int) -> Payload:
+        return tuple(np.empty(n) for _ in range(self.limbs))

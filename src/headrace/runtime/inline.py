@@ -7,44 +7,57 @@ The kernels let go of Python's lock, so a step of some size uses all cores by th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from headrace.relation.change import ChangeBatch
-from headrace.runtime.program import BucketResult, Program
-from headrace.runtime.stages import run_later_stages
-from headrace.runtime.tasks import Pieces, map_rows, reduce_bucket
+from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
+from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
+from headrace.runtime.stages import each, run_later_stages
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
 _WORTH_THREADS = 20_000
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
     """Run a program over batches in memory; where a view needs Catalyst, its columns come with the rows."""
-    result = BucketResult()
-    pieces: dict[int, Pieces] = defaultdict(Pieces)
     if sum(len(batches[task.name]) for task in program.tables) < _WORTH_THREADS:
         threads = 1
-    mapping = _each(
+    mapping = each(
         lambda task: map_rows(program, task, batches[task.name].rows, batches[task.name].diff, None),
         program.tables,
         threads,
     )
+    return _reduced(program, mapping, threads)
+
+
+def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:
+    """Run a program over the rows that its tables have."""
+    rows = {task.name: _stored(program, task) for task in program.tables}
+    if sum(rows.values()) < _WORTH_THREADS:
+        threads = 1
+    shares: list[tuple[TableTask, Iterable[int]]] = []
+    for task in program.tables:
+        every = range(program.buckets)
+        shares += [(task, [bucket]) for bucket in every] if rows[task.name] > PIECE_ROWS else [(task, every)]
+    mapping = each(lambda share: list(map_stored(program, share[0], columns[share[0].name], share[1])), shares, threads)
+    return _reduced(program, (mapped for pieces in mapping for mapped in pieces), threads)
+
+
+def _stored(program: Program, task: TableTask) -> int:
+    return sum(run.rows for state in program.state[table_arrangement(task.name)].values() for run in state.runs)
+
+
+def _reduced(program: Program, mapping: Iterable[Mapped], threads: int) -> BucketResult:
+    result = BucketResult()
+    pieces: dict[int, Pieces] = defaultdict(Pieces)
     for mapped in mapping:
         result.bad += mapped.bad
         result.passed |= mapped.passed
+        result.newest |= mapped.newest
         mapped.into(pieces)
     if result.bad and not program.judge_only:
         return result
-    for done in _each(lambda bucket: reduce_bucket(program, bucket, pieces[bucket]), sorted(pieces), threads):
+    # Popped, so that a bucket's pieces can go when it is done.
+    for done in each(lambda bucket: reduce_bucket(program, bucket, pieces.pop(bucket)), sorted(pieces), threads):
         result.add(done)
-    return run_later_stages(program, result)
-
-
-def _each(work: Callable[[A], B], items: Iterable[A], threads: int) -> list[B]:
-    if threads == 1:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, items))
+    return run_later_stages(program, result, threads=threads)

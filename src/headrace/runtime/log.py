@@ -20,6 +20,7 @@ from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, write_atomically
 
 CHECKPOINT_EVERY = 64
+FINAL = "final/"  # names of arrangements begin with it that hold what no step changes any more
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Record:
     changes: dict[str, list[str]] = field(default_factory=dict)
     quarantine: dict[str, list[str]] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)  # of tables, in microseconds since 1970
+    late: dict[str, list[str]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -106,6 +109,8 @@ class Snapshot:
     changes: dict[str, list[str]] = field(default_factory=dict)
     quarantine: dict[str, list[str]] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
+    late: dict[str, list[str]] = field(default_factory=dict)
 
     def after(self, record: Record) -> Snapshot:
         """The snapshot that a record leads to; shares with this one what did not change."""
@@ -113,10 +118,11 @@ class Snapshot:
         for name, buckets in record.buckets.items():
             arrangements[name] = arrangements.get(name, {}) | buckets
         tables, views = self.tables | record.tables, self.views | record.views
+        watermarks = self.watermarks | record.watermarks
         for name in record.removed:
             tables.pop(name, None)
             views.pop(name, None)
-        quarantine = {name: files for name, files in (self.quarantine | record.quarantine).items() if files}
+            watermarks.pop(name, None)
         return Snapshot(
             record.version,
             record.step,
@@ -125,8 +131,10 @@ class Snapshot:
             views,
             self.sources | record.sources,
             {name: files for name, files in record.changes.items() if name in views},
-            quarantine,
+            _present(self.quarantine | record.quarantine),
             record.summary or self.summary,
+            watermarks,
+            _present(self.late | record.late),
         )
 
     def record(self) -> Record:
@@ -141,6 +149,8 @@ class Snapshot:
             changes=self.changes,
             quarantine=self.quarantine,
             summary=self.summary,
+            watermarks=self.watermarks,
+            late=self.late,
         )
 
     def runs(self) -> Iterator[RunRef]:
@@ -153,8 +163,18 @@ class Snapshot:
         """Names of all files in runs/ that this snapshot needs."""
         return {run.name for run in self.runs()} | {name for files in self.changes.values() for name in files}
 
+    def set_aside(self) -> set[str]:
+        """Names of all files in quarantine/ that this snapshot needs: of bad rows and of late ones."""
+        return {name for aside in (self.quarantine, self.late) for files in aside.values() for name in files}
+
     def bytes(self) -> int:
-        return sum(run.bytes for run in self.runs())
+        """Size of the state; what became final is no state any more, since no step reads it."""
+        kept = [buckets for name, buckets in self.arrangements.items() if not name.startswith(FINAL)]
+        return sum(run.bytes for buckets in kept for state in buckets.values() for run in state.runs)
+
+
+def _present(aside: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {name: files for name, files in aside.items() if files}
 
 
 class CommitLog:

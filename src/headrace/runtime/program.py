@@ -6,7 +6,7 @@ data and no connection, so the driver, a Spark task and a test run the same prog
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,14 +14,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.kernel import MapSide, ViewChange, ViewKernel
+from headrace.operators.kernel import Lifted, MapSide, Sent, Traffic, ViewChange, ViewKernel
+from headrace.operators.tree_view import FeedId
 from headrace.plan import native
 from headrace.plan.expression import Expression
 from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run
 from headrace.relation.schema import Column
-from headrace.runtime.log import Arrangements, BucketState
+from headrace.runtime.log import FINAL, Arrangements, BucketState
+
+Between = Callable[[str, ViewKernel, FeedId, Mapping[int, Run]], list[Sent]]
+"""Has Catalyst evaluate a feed of a view on changes by bucket; gives what is sent on."""
 
 
 def table_arrangement(table: str) -> str:
@@ -32,6 +36,11 @@ def table_arrangement(table: str) -> str:
 def view_arrangement(view: str, part: str) -> str:
     """Name one of a view's arrangements in the commit log."""
     return f"view/{view}/{part}"
+
+
+def final_arrangement(view: str) -> str:
+    """Name the arrangement of a view's final groups in the commit log."""
+    return f"{FINAL}{view}"
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,12 @@ class Program:
     state: Arrangements
     judge_only: bool = False  # only look for bad rows; write nothing
     fsync: bool = False
+    seeds: Mapping[str, Lifted] = field(default_factory=dict)  # what new views get before their rows
+    between: Between | None = field(default=None, compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What tasks are sent: not what evaluates feeds between operators, which needs the driver's session."""
+        return {**self.__dict__, "between": None}
 
     @cached_property
     def views(self) -> dict[str, ViewKernel]:
@@ -109,7 +124,11 @@ class BucketResult:
     changes: dict[str, list[str]] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # changed rows, by table
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows, and their net number, of tables not kept
+    newest: dict[str, int] = field(default_factory=dict)  # the latest time of each table with a watermark, if any came
+    closed: dict[str, int] = field(default_factory=dict)  # groups that became final, by view
     parcels: list[Parcel] = field(default_factory=list)  # what later stages have to do
+    traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # through each operator of each view
+    spent: dict[str, float] = field(default_factory=dict)  # seconds in the kernels of each view
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
     def add(self, other: BucketResult) -> None:
@@ -123,6 +142,15 @@ class BucketResult:
             self.summaries[name] = self.summaries.get(name, ViewChange()) + summary
         for name, files in other.changes.items():
             self.changes.setdefault(name, []).extend(files)
+        for name, operators in other.traffic.items():
+            own = self.traffic.setdefault(name, {})
+            own.update((number, own.get(number, Traffic()) + more) for number, more in operators.items())
+        for name, seconds in other.spent.items():
+            self.spent[name] = self.spent.get(name, 0.0) + seconds
+        for name, time in other.newest.items():
+            self.newest[name] = max(time, self.newest.get(name, time))
+        for name, count in other.closed.items():
+            self.closed[name] = self.closed.get(name, 0) + count
         for name, count in other.seen.items():
             self.seen[name] = self.seen.get(name, 0) + count
         for name, (rows, net) in other.passed.items():

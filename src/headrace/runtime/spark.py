@@ -2,8 +2,8 @@
 
 A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from:
 one stage and no exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket,
-packed into one buffer a (bucket, input), exchanged, and added to state. Spark moves a few large binaries either way,
-never rows.
+packed into one buffer a (bucket, input), exchanged, and added to state; so are the rows that tables have when a new
+view is filled, which tasks read themselves. Spark moves a few large binaries either way, never rows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from headrace.relation.change import ChangeBatch
 from headrace.relation.columns import whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF
+from headrace.runtime.filling import Columns, map_stored
 from headrace.runtime.location import Location, writing
 from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
 from headrace.runtime.stages import discard, in_memory, run_later_stages, run_stage, spill
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
+_SHARES_A_TASK = 2  # of the rows that tables have, so that a slow share holds up less of them
 _RESULT = "result binary"
 _PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
 _PACKED_ARROW = pa.schema(
@@ -75,6 +77,18 @@ def run_from_frames(spark: SparkSession, program: Program, frames: Mapping[str, 
         one = one.mapInArrow(_map_task(program, task.name, tasks), _PACKED)
         packed = one if packed is None else packed.union(one)
     assert packed is not None
+    return _run_packed(spark, program, packed, tasks)
+
+
+def fill_from_state(spark: SparkSession, program: Program, columns: Columns, tasks: int) -> BucketResult:
+    """Run a program over the rows that its tables have: each task reads some columns of some buckets of them."""
+    tasks = max(1, min(tasks, program.buckets))
+    buckets = spark.range(0, program.buckets, 1, min(_SHARES_A_TASK * tasks, program.buckets))
+    return _run_packed(spark, program, buckets.mapInArrow(_fill_task(program, columns, tasks), _PACKED), tasks)
+
+
+def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks: int) -> BucketResult:
+    """Exchange what the map side packed, add it to state, and run the later stages."""
     exchanged = packed.repartitionById(tasks, F.col("part"))
     result = _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
     return run_later_stages(program, result, _stage_job(spark, program, tasks))
@@ -91,6 +105,14 @@ def _stage_job(spark: SparkSession, program: Program, tasks: int) -> Callable[[i
             discard(parcels)
 
     return run
+
+
+def run_each(
+    spark: SparkSession, program: Program, work: Callable[[int], BucketResult], buckets: list[int], tasks: int
+) -> BucketResult:
+    """Do some work for each bucket, in tasks."""
+    given = spark.sparkContext.parallelize(buckets, max(1, min(tasks, len(buckets))))
+    return _combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
 
 
 def _combine(results: list[bytes]) -> BucketResult:
@@ -132,6 +154,7 @@ def _file_task(program: Program, paths: dict[str, str], tasks: int) -> Callable[
             if number == 0:
                 result.bad += mapped.bad
                 result.passed |= mapped.passed
+                result.newest |= mapped.newest
             mapped.into(pieces)
         for bucket in sorted(pieces):
             result.add(reduce_bucket(program, bucket, pieces[bucket]))
@@ -144,36 +167,50 @@ def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], B
     task = next(task for task in program.tables if task.name == table)
     schema = arrow_schema(task.columns())
 
-    def run(partition: Batches) -> Batches:
+    def mapping(partition: Batches) -> Iterator[Mapped]:
         collected = [batch for batch in partition if batch.num_rows]
-        if not collected:
-            return
-        given = pa.Table.from_batches(collected)
-        rows = given.select(schema.names).cast(schema).combine_chunks()
-        diff = np.ascontiguousarray(whole(given.column(DIFF)).cast(pa.int64()).to_numpy(zero_copy_only=False))
-        out: list[tuple[int, int, str, str, str, bytes]] = []
-        try:
-            mapped = map_rows(program, task, rows, diff, None)
-        except (HeadraceError, NeedsCatalyst) as error:
-            mapped = Mapped()
-            out.append((0, 0, "failure", table, "", pickle.dumps(error)))
-        if mapped.bad:
-            out.append((0, 0, "bad", table, "", pickle.dumps(mapped.bad)))
-        if mapped.passed:
-            out.append((0, 0, "passed", table, "", pickle.dumps(mapped.passed)))
-        for bucket, pieces in mapped.pieces.items():
-            part = bucket % tasks
-            for name, batches in pieces.rows.items():
-                out += [(part, bucket, "rows", name, "", _pack_rows(batch)) for batch in batches]
-            for (name, arrangement), runs in pieces.runs.items():
-                out += [(part, bucket, "run", name, arrangement, bytes(runfile.encode(run))) for run in runs]
-        for message in out:  # one a batch: Arrow's binary columns hold at most 2 GB each
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([value], kind) for value, kind in zip(message, _PACKED_ARROW.types, strict=True)],
-                schema=_PACKED_ARROW,
-            )
+        if collected:
+            given = pa.Table.from_batches(collected)
+            rows = given.select(schema.names).cast(schema).combine_chunks()
+            diff = np.ascontiguousarray(whole(given.column(DIFF)).cast(pa.int64()).to_numpy(zero_copy_only=False))
+            yield map_rows(program, task, rows, diff, None)
 
-    return run
+    return lambda partition: _packed(mapping(partition), tasks)
+
+
+def _fill_task(program: Program, columns: Columns, tasks: int) -> Callable[[Batches], Batches]:
+    def mapping(partition: Batches) -> Iterator[Mapped]:
+        buckets = [bucket for batch in partition for bucket in batch.column(0).to_pylist()]
+        for task in program.tables:
+            yield from map_stored(program, task, columns[task.name], buckets)
+
+    return lambda partition: _packed(mapping(partition), tasks)
+
+
+def _packed(mapping: Iterator[Mapped], tasks: int) -> Batches:
+    """Pack what the map side makes, a message a batch: Arrow's binary columns hold at most 2 GB each."""
+
+    def batch(*message: int | str | bytes) -> pa.RecordBatch:
+        columns = [pa.array([value], kind) for value, kind in zip(message, _PACKED_ARROW.types, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=_PACKED_ARROW)
+
+    try:
+        for mapped in mapping:
+            if mapped.bad:
+                yield batch(0, 0, "bad", "", "", pickle.dumps(mapped.bad))
+            if mapped.passed or mapped.newest:
+                seen = BucketResult(passed=mapped.passed, newest=mapped.newest)
+                yield batch(0, 0, "seen", "", "", pickle.dumps(seen))
+            for bucket, pieces in mapped.pieces.items():
+                part = bucket % tasks
+                for name, batches in pieces.rows.items():
+                    for rows in batches:
+                        yield batch(part, bucket, "rows", name, "", _pack_rows(rows))
+                for (name, arrangement), runs in pieces.runs.items():
+                    for run in runs:
+                        yield batch(part, bucket, "run", name, arrangement, bytes(runfile.encode(run)))
+    except (HeadraceError, NeedsCatalyst) as error:  # a result too: trying again would not help
+        yield batch(0, 0, "failure", "", "", pickle.dumps(error))
 
 
 def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
@@ -187,8 +224,8 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
                     return BucketResult(failure=pickle.loads(body))
                 if kind == "bad":
                     result.bad += pickle.loads(body)
-                elif kind == "passed":
-                    result.add(BucketResult(passed=pickle.loads(body)))
+                elif kind == "seen":
+                    result.add(pickle.loads(body))
                 elif kind == "rows":
                     pieces[message["bucket"]].rows[name].append(_unpack_rows(body))
                 else:

@@ -7,43 +7,93 @@ up itself. Where it is not small, tasks leave it in files of the step, and the n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from headrace.operators.layout import COUNT
+from headrace.operators.tree_view import FeedId, feed_of
 from headrace.relation import runfile
-from headrace.relation.run import Run
+from headrace.relation.run import Run, merge
 from headrace.runtime.location import Location
 from headrace.runtime.program import BucketResult, Parcel, Program
 from headrace.runtime.tasks import Pieces, reduce_stage
 
 SPILL_ROWS = 1 << 16  # a task's output beyond this goes to files instead of to the driver
 Job = Callable[[int, list[Parcel]], BucketResult]
+A = TypeVar("A")
+B = TypeVar("B")
 
 
-def run_later_stages(program: Program, result: BucketResult, job: Job | None = None) -> BucketResult:
+def run_later_stages(program: Program, result: BucketResult, job: Job | None = None, threads: int = 1) -> BucketResult:
     """Run the stages that a result asks for; a stage whose input is in files needs a job, if there can be one."""
+    if not program.judge_only and not result.bad:
+        result.parcels += _seeds(program)
     while result.parcels:
         stage = min(parcel.stage for parcel in result.parcels)
         now = [parcel for parcel in result.parcels if parcel.stage == stage]
         result.parcels = [parcel for parcel in result.parcels if parcel.stage != stage]
+        now = _evaluated(program, now)
         if job is not None and any(isinstance(parcel.run, str) for parcel in now):
             result.add(job(stage, now))
         else:
-            result.add(run_stage(program, stage, now))
+            result.add(run_stage(program, stage, now, threads))
     return result
 
 
-def run_stage(program: Program, stage: int, parcels: Iterable[Parcel]) -> BucketResult:
+def _seeds(program: Program) -> list[Parcel]:
+    """What new views get before their rows. Only later stages get some: the first has been run when rows are there."""
+    return [
+        Parcel(1, bucket, view, part, run, run.rows)
+        for view, lifted in program.seeds.items()
+        for bucket, parts in lifted.items()
+        for part, run in parts.items()
+    ]
+
+
+def _evaluated(program: Program, parcels: list[Parcel]) -> list[Parcel]:
+    """Have Catalyst evaluate what is on its way from one operator to the next and that only Spark can evaluate."""
+    out: list[Parcel] = []
+    waiting: dict[tuple[str, FeedId], list[Parcel]] = defaultdict(list)
+    for parcel in parcels:
+        feed = feed_of(parcel.part)
+        if feed is None:
+            out.append(parcel)
+        else:
+            waiting[parcel.view, feed].append(parcel)
+    for (view, feed), arrived in waiting.items():
+        assert program.between is not None, "the driver runs the stages, and it has a session"
+        runs = {
+            bucket: merge(COUNT, [_opened(parcel) for parcel in arrived if parcel.bucket == bucket])
+            for bucket in sorted({parcel.bucket for parcel in arrived})
+        }
+        sent = program.between(view, program.views[view], feed, runs)
+        out += [Parcel(s.stage, s.bucket, view, s.part, s.run, s.run.rows) for s in sent]
+        discard(arrived)
+    return out
+
+
+def run_stage(program: Program, stage: int, parcels: Iterable[Parcel], threads: int = 1) -> BucketResult:
     """Deliver parcels to their buckets and run one stage there."""
     pieces: dict[int, Pieces] = defaultdict(Pieces)
     for parcel in parcels:
         pieces[parcel.bucket].runs[parcel.view, parcel.part].append(_opened(parcel))
     result = BucketResult()
-    for bucket in sorted(pieces):
-        result.add(reduce_stage(program, stage, bucket, pieces[bucket]))
+    for done in each(lambda bucket: reduce_stage(program, stage, bucket, pieces.pop(bucket)), sorted(pieces), threads):
+        result.add(done)
     return result
+
+
+def each(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
+    """Do some work for each item, by threads if there are several; what it gives comes in the order of the items."""
+    if threads == 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(work, items)
 
 
 def spill(program: Program, parcels: list[Parcel]) -> list[Parcel]:

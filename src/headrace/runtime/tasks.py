@@ -6,12 +6,14 @@ decide where these functions run and how the pieces get from one to the other.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.operators.delta import filtered
@@ -57,6 +59,7 @@ class Mapped:
     pieces: dict[int, Pieces] = field(default_factory=lambda: defaultdict(Pieces))
     bad: list[BadRows] = field(default_factory=list)
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows, and their net number, that are not kept
+    newest: dict[str, int] = field(default_factory=dict)  # the latest time of a table with a watermark
 
     def into(self, others: dict[int, Pieces]) -> None:
         """Add the pieces to those of other tables."""
@@ -86,6 +89,8 @@ def map_rows(
             out.bad.append(BadRows(bad.table, own_columns, bad.diff, bad.reasons))
         rows, diff = batch.rows, batch.diff
         out.passed[task.name] = (len(diff), int(diff.sum()))
+    if task.store or not task.layout.schema.kept:
+        _map_times(task, rows, diff, out)
     if program.judge_only and own is not None and 0 not in own:
         return out  # one task is enough to look for values that no view can take
     for view in task.views:
@@ -106,6 +111,15 @@ def _map_table(
         if len(at):
             batch = ChangeBatch(columns, diff)
             out.pieces[bucket].rows[task.name].append(batch if len(at) == len(diff) else batch.take(at))
+
+
+def _map_times(task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
+    """Find the latest time that was inserted, from which the table's watermark follows."""
+    watermark = task.layout.schema.watermark
+    if watermark is not None:
+        times = whole(rows.column(watermark.column)).filter(pa.array(diff > 0))
+        if times.null_count < len(times):
+            out.newest[task.name] = pc.max(times.cast(pa.int64())).as_py()
 
 
 def _map_view(
@@ -198,7 +212,7 @@ def _reduce_table(
         return
     live = before.live + int(change.run.payload[0].sum())
     # A key has one row, so rows alive are entries alive; in a bag entries may stand for many rows, at most this many.
-    _store(program, name, bucket, COUNT, change.run, live, before, runs, result, entries=False)
+    store(program, name, bucket, COUNT, change.run, live, before, runs, result, entries=False)
     result.seen[task.name] = len(batch)
 
 
@@ -217,13 +231,18 @@ def _reduce_view(
     parts = {part: (view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]}
     before = {part: program.bucket_state(*where) for part, where in parts.items()}
     state = {part: OPEN.of(program.root, before[part]) for part in parts}
+    start = time.perf_counter()
     done = kernel.reduce(stage, bucket, state, incoming)
+    result.spent[name] = result.spent.get(name, 0.0) + time.perf_counter() - start
     for part, run in done.runs.items():
         live = before[part].live + done.live.get(part, 0)
         group, (arrangement, home) = kernel.arrangements[part], parts[part]
-        _store(program, arrangement, home, group, run, live, before[part], state[part], result)
+        store(program, arrangement, home, group, run, live, before[part], state[part], result)
     for target, outgoing in done.outgoing.items():
         result.parcels += [Parcel(stage + 1, target, name, part, run, run.rows) for part, run in outgoing.items()]
+    result.parcels += [Parcel(s.stage, s.bucket, name, s.part, s.run, s.run.rows) for s in done.sent]
+    if done.traffic:
+        result.add(BucketResult(traffic={name: done.traffic}))
     if done.summary is not None:
         result.summaries[name] = result.summaries.get(name, ViewChange()) + done.summary
     if done.changes is not None:
@@ -231,7 +250,7 @@ def _reduce_view(
         result.changes.setdefault(name, []).append(ref.name)
 
 
-def _store(
+def store(
     program: Program,
     name: str,
     bucket: int,

@@ -26,6 +26,7 @@ from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
 from headrace.sql.session import SqlSession
 from headrace.sql.sources import Sources
+from headrace.sql.windows import WAY_OUT, is_window
 
 Schema = tuple[tuple[str, SqlType, bool], ...]
 
@@ -55,7 +56,7 @@ def analyse(session: SqlSession, view_name: str, sql: str) -> AnalysedView:
     flat = Flattener(session.catalyst, refusals).flatten(optimized)
     if len(flat.leaves) == 1:
         sides: dict[str | None, MapSide] = {None: MapSide(flat.leaf, flat.condition, flat.keys, flat.arguments)}
-        return _view(session, flat, schema, _plan(flat, schema), sides)
+        return _view(session, flat, schema, plan_of(flat, schema), sides)
     join = Joiner(session.catalyst, refusals, flat).join()
     plan = replace(_joined_plan(flat, schema, join.sources), join=join.plan)
     return _view(session, flat, schema, plan, join.sides)
@@ -132,7 +133,8 @@ def _view(
     return AnalysedView(plan, schema, CatalystView(session.catalyst, plan, flat, sides, not_null))
 
 
-def _plan(flat: Flat, schema: Schema) -> ViewPlan:
+def plan_of(flat: Flat, schema: Schema) -> ViewPlan:
+    """A view's plan without Spark, for what is read from one leaf."""
     columns = {identity(attribute): attribute.name() for attribute in items(flat.leaf.output())}
     slots = {identity(slot): slot.name() for slot in flat.slots}
     names = [name for name, _, _ in schema]
@@ -153,7 +155,7 @@ def _plan(flat: Flat, schema: Schema) -> ViewPlan:
 
 def _joined_plan(flat: Flat, schema: Schema, sources: Sources) -> ViewPlan:
     qualified, names = sources.qualified, sources.qualified_names()
-    finish = _plan(replace(flat, condition=None, keys=[], arguments=[]), schema)
+    finish = plan_of(replace(flat, condition=None, keys=[], arguments=[]), schema)
     return replace(
         finish,
         table="",
@@ -172,7 +174,7 @@ def schema_of(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
             refusals.refuse(
                 f"column {name!r} of type {field.dataType().simpleString()}",
                 "Headrace keeps no columns of that type",
-                "cast it to a number, a string, a date or a timestamp",
+                WAY_OUT if is_window(field) else "cast it to a number, a string, a date or a timestamp",
             )
         spelling = name if session.case_sensitive else name.lower()
         if spelling in seen or name in _RESERVED:

@@ -1,8 +1,9 @@
-"""COUNT(DISTINCT x), brought unharmed through the optimizer.
+"""COUNT(DISTINCT x), SUM(DISTINCT x) and AVG(DISTINCT x), brought unharmed through the optimizer.
 
 Spark computes several of them, or one with a FILTER, by multiplying the rows, a rewriting that no setting turns off. A
-view keeps each of them by itself. So before a plan is optimized, they are replaced by the one aggregate that looks the
-same to the optimizer and means nothing to it, the approximate count of distinct values.
+view keeps each of them by itself. So before a plan is optimized, they are replaced by aggregates that have the same
+type and mean nothing to the optimizer: the approximate count of distinct values, and MAX_BY and MIN_BY of a constant.
+What stands in is marked as one half of a split aggregate, which no query can say, so it is never taken for the user's.
 """
 
 from __future__ import annotations
@@ -11,25 +12,40 @@ from dataclasses import dataclass
 
 from headrace.sql.jvm import Catalyst, Jvm, items, kind
 
-HIDDEN = "HyperLogLogPlusPlus"  # what stands for COUNT(DISTINCT x) in an optimized plan
+_STAND_INS = {"HyperLogLogPlusPlus": "count_distinct", "MaxBy": "sum_distinct", "MinBy": "avg_distinct"}
+_ERRORS = (0.05, 0.04)  # of the approximation, which is never computed: for one expression, and for several
+_MARK = "Partial"
 
-_ERROR = 0.05  # of the approximation, which is never computed
 
-
-def is_distinct_count(call: Jvm) -> bool:
-    """Whether an aggregate is COUNT(DISTINCT x) of one expression."""
+def is_kept_distinct(call: Jvm) -> bool:
+    """Whether an aggregate is a COUNT, SUM or AVG of DISTINCT values."""
     function = call.aggregateFunction()
-    return bool(call.isDistinct()) and kind(function) == "Count" and function.children().size() == 1
+    kept = kind(function) in ("Count", "Sum", "Average") and not str(function.prettyName()).startswith("try_")
+    return kept and bool(call.isDistinct())
+
+
+def stands_for(call: Jvm) -> str | None:
+    """The aggregate that a stand-in stands for; None where it is what it says."""
+    return _STAND_INS.get(kind(call.aggregateFunction())) if kind(call.mode()) == f"{_MARK}$" else None
+
+
+def hidden_values(function: Jvm) -> list[Jvm] | None:
+    """What the aggregate that a function stands for has as its arguments; None if they were constants, all of them."""
+    if kind(function) != "HyperLogLogPlusPlus":
+        return [function.orderingExpr()]
+    if function.relativeSD() == _ERRORS[0]:
+        return [function.child()]
+    return items(function.child().valExprs()) if kind(function.child()) == "CreateNamedStruct" else None
 
 
 @dataclass(frozen=True)
 class DistinctCounts:
-    """Hides the COUNT(DISTINCT x) of an analysed plan."""
+    """Hides what an analysed plan counts, sums or averages of DISTINCT values."""
 
     catalyst: Catalyst
 
     def hide(self, plan: Jvm) -> Jvm:
-        """The plan with the stand-ins; itself where it has no COUNT(DISTINCT x)."""
+        """The plan with the stand-ins; itself where it has nothing to hide."""
         children = items(plan.children())
         hidden = self.catalyst.with_children(plan, children, [self.hide(child) for child in children])
         if kind(hidden) != "Aggregate":
@@ -43,17 +59,29 @@ class DistinctCounts:
 
     def _replaced(self, node: Jvm) -> Jvm:
         if kind(node) == "AggregateExpression":
-            return self._stand_in(node) if is_distinct_count(node) else node
+            return self._stand_in(node) if is_kept_distinct(node) else node
         children = items(node.children())
         return self.catalyst.with_children(node, children, [self._replaced(child) for child in children])
 
     def _stand_in(self, call: Jvm) -> Jvm:
         build = self.catalyst.expressions.aggregate
+        mark = getattr(getattr(build, f"{_MARK}$"), "MODULE$")
         origin = self.catalyst.jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin
         before = origin.get()
         origin.set(call.origin())  # so that messages still quote the query
         try:
-            function = getattr(build, HIDDEN)(call.aggregateFunction().children().head(), _ERROR, 0, 0)
-            return build.AggregateExpression(function, call.mode(), False, call.filter(), call.resultId())
+            return build.AggregateExpression(self._function(call), mark, False, call.filter(), call.resultId())
         finally:
             origin.set(before)
+
+    def _function(self, call: Jvm) -> Jvm:
+        expressions = self.catalyst.expressions
+        function = call.aggregateFunction()
+        values = items(function.children())
+        if kind(function) == "Count":
+            one = len(values) == 1
+            child = values[0] if one else expressions.CreateStruct.create(self.catalyst.seq(values))
+            return expressions.aggregate.HyperLogLogPlusPlus(child, _ERRORS[not one], 0, 0)
+        nothing = self.catalyst.literal(None, call.dataType())
+        by = expressions.aggregate.MaxBy if kind(function) == "Sum" else expressions.aggregate.MinBy
+        return by(nothing, values[0])

@@ -17,6 +17,8 @@ from headrace.plan.view import ViewPlan
 from headrace.sql.flatten import Flat
 from headrace.sql.jvm import Catalyst, Jvm, identity, items
 
+FeedId = tuple[int, int, int]  # operator, port, feed
+
 _SORTS = {  # by (descending, nulls first)
     (False, True): Column.asc_nulls_first,
     (False, False): Column.asc_nulls_last,
@@ -83,7 +85,8 @@ class MapSide:
 class CatalystView:
     """The three parts of a view as Catalyst expressions; `plan` says the same without Spark.
 
-    A view of one table has one map side, `None`; a view of a join has one for each source, by its name.
+    A view of one table has one map side, `None`; a view of a join has one for each source, by its name. `between` has
+    the feeds from one operator to another, each with the attributes that stand for the fields it reads.
     """
 
     catalyst: Catalyst
@@ -91,7 +94,9 @@ class CatalystView:
     flat: Flat
     sides: Mapping[str | None, MapSide]
     not_null: tuple[bool, ...]
+    between: Mapping[FeedId, tuple[MapSide, Sequence[Jvm]]] = field(default_factory=dict)
     _maps: dict[tuple[str | None, tuple[str, ...]], Template] = field(default_factory=dict, repr=False)
+    _betweens: dict[FeedId, Template] = field(default_factory=dict, repr=False)
 
     def map_columns(
         self, changes: DataFrame, prefix: str = "", only: Collection[str] | None = None, source: str | None = None
@@ -115,6 +120,15 @@ class CatalystView:
             self._maps[source, names] = Template.of(self.catalyst, side.leaf, nodes, items(side.leaf.output()))
         columns = self._maps[source, names].bind(changes)
         return [column.alias(prefix + name) for name, column in zip(names, columns, strict=True)]
+
+    def between_columns(self, changes: DataFrame, feed: FeedId) -> list[Column]:
+        """A feed over the fields of the operator that it comes from: columns as those of `map_columns`."""
+        if feed not in self._betweens:
+            side, fields = self.between[feed]
+            nodes = [side.node(self.catalyst, name) for name in side.names]
+            self._betweens[feed] = Template.of(self.catalyst, side.leaf, nodes, fields)
+        columns = self._betweens[feed].bind(changes)
+        return [column.alias(name) for name, column in zip(self.between[feed][0].names, columns, strict=True)]
 
     def finish(self, groups: DataFrame, keep: Sequence[str] = (), arrange: bool = True) -> DataFrame:
         """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, ORDER BY and LIMIT.

@@ -11,14 +11,14 @@ import json
 from dataclasses import dataclass, field, replace
 
 from headrace.plan.view import Aggregate, Shape
-from headrace.sql.distinct import HIDDEN
+from headrace.sql.distinct import hidden_values, stands_for
+from headrace.sql.functions import KEPT
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import Copy, Membership
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_type
 from headrace.sql.session import TABLE_MARK
 
-_FUNCTIONS = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max", HIDDEN: "count_distinct"}
 _TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint"}
 
 
@@ -164,18 +164,21 @@ class Flattener:
                 "a view has one level of grouping for now",
                 "make the inner query a view, and aggregate its answer",
             )
-        groups = items(node.groupingExpressions())
-        flat.shape = Shape.GROUPS if groups else Shape.TOTAL
         flat.condition = self.catalyst.conjunction(self._filters)
         terms = [term for condition in self._filters for term in conjuncts(condition)]
         self._filters, self._sort = [], []  # the order of a subquery means nothing to an aggregate
-        flat.keys = [self._normalised(self._resolve(group)) for group in groups]
-        keys = [(group, self._slot(f"k{i}", flat.keys[i])) for i, group in enumerate(groups)]
-        outputs = {identity(n): self._over_groups(_unnamed(n), keys) for n in items(node.aggregateExpressions())}
-        self._meaning = outputs
+        self._meaning = self.groups(node)
         for membership in self._memberships:
             self._filters += self._having(membership, membership.copy_in(flat, terms))
         self._memberships = []
+
+    def groups(self, node: Jvm) -> dict[int, Jvm]:
+        """Read the keys and aggregates of an aggregate; gives what its columns are in terms of these."""
+        groups = items(node.groupingExpressions())
+        self.flat.shape = Shape.GROUPS if groups else Shape.TOTAL
+        self.flat.keys = [self._normalised(self._resolve(group)) for group in groups]
+        keys = [(group, self._slot(f"k{i}", self.flat.keys[i])) for i, group in enumerate(groups)]
+        return {identity(n): self._over_groups(_unnamed(n), keys) for n in items(node.aggregateExpressions())}
 
     def _having(self, membership: Membership, copy: Copy) -> list[Jvm]:
         """A membership as conditions on the groups; aggregates that the query has too are kept once."""
@@ -206,52 +209,66 @@ class Flattener:
 
     def _aggregate(self, call: Jvm) -> Jvm:
         function = call.aggregateFunction()
-        name = _FUNCTIONS.get(kind(function))
-        if call.isDistinct():  # hidden everywhere else
-            self.refusals.refuse_for_now(
-                self.refusals.text(call),
-                "COUNT(DISTINCT x) is not kept for a subquery in an expression",
-                "make the subquery a view of its own",
-            )
+        hidden = stands_for(call)
+        name = hidden or KEPT.get(kind(function))
+        if call.isDistinct():
+            self.refusals.refuse_distinct(call)
         if name is None or str(function.prettyName()).startswith("try_"):
             self.refusals.refuse_function(call)
         type = to_type(call.dataType())
         if type is None:
             self.refusals.refuse_type(call)
-        argument = self._argument(function, call, name)
-        index = None if argument is None else self._argument_index(argument, call)
-        return self._aggregate_slot(Aggregate(name, index, type, self.refusals.text(call)), call)
+        if name.endswith("_samp") and not function.nullOnDivideByZero():
+            self.refusals.refuse_for_now(
+                self.refusals.text(call),
+                "spark.sql.legacy.statisticalAggregate makes it NaN for a single row, and a view keeps NULL there",
+                "leave that setting off when the session starts",
+            )
+        found = hidden_values(function) if hidden else items(function.children())
+        if found is None:
+            self.refusals.refuse(
+                self.refusals.text(call), "it counts constants only", "write COUNT(DISTINCT x) of a column of the table"
+            )
+        arguments = self._arguments([self._resolve(value) for value in found], option(call.filter()), name)
+        # Neither the order of what is combined matters, nor whether something is in it twice.
+        indices = sorted({self._argument_index(argument, call) for argument in arguments})
+        first, others = indices[0] if indices else None, tuple(indices[1:])
+        return self._aggregate_slot(Aggregate(name, first, type, self.refusals.text(call), others), call)
 
     def _aggregate_slot(self, aggregate: Aggregate, source: Jvm) -> Jvm:
         """The slot of an aggregate: one that is there already, or a new one."""
         flat = self.flat
         slots = flat.slots[len(flat.keys) :]
         for known, slot in zip(flat.aggregates, slots, strict=True):
-            if (known.function, known.argument) == (aggregate.function, aggregate.argument):
+            if (known.function, known.argument, known.others) == (
+                aggregate.function,
+                aggregate.argument,
+                aggregate.others,
+            ):
                 return slot
         flat.aggregates.append(aggregate)
         return self._slot(f"a{len(slots)}", source)
 
-    def _argument(self, function: Jvm, call: Jvm, name: str) -> Jvm | None:
-        """What is aggregated, with its FILTER inside; None where every row counts."""
+    def _arguments(self, values: list[Jvm], condition: Jvm | None, name: str) -> list[Jvm]:
+        """What is aggregated, with its FILTER inside; nothing where every row counts."""
         build = self.catalyst.expressions
-        values = [self._resolve(child) for child in items(function.children())]
-        condition = option(call.filter())
         terms = [] if condition is None else [self._resolve(condition)]
-        if name != "count":  # also of COUNT(DISTINCT): which value it is matters, and not only that there is one
-            return self.catalyst.when(terms[0], values[0]) if terms else values[0]
+        if name != "count":  # also where DISTINCT is counted: which value it is matters, and not only that there is one
+            return [self.catalyst.when(terms[0], values[0]), *values[1:]] if terms else values
+        one = self.catalyst.literal(1, self.catalyst.type("integer"))
+        if len(values) == 1 and (condition := _counted_condition(values[0])) is not None:
+            values = [self.catalyst.when(condition, one)]
         values = [value for value in values if value.nullable()]
         if len(values) == 1 and not terms and to_type(values[0].dataType()):
-            return values[0]
+            return values
         present = self.catalyst.conjunction(terms + [build.IsNotNull(value) for value in values])
         if present is None:
-            return None
-        one = self.catalyst.literal(1, self.catalyst.type("integer"))
-        return self.catalyst.when(present, one)
+            return []
+        return [self.catalyst.when(present, one)]
 
     def _argument_index(self, argument: Jvm, call: Jvm) -> int:
         if to_type(argument.dataType()) is None:
-            self.refusals.refuse_type(call)
+            self.refusals.refuse_type(argument, call)
         for i, known in enumerate(self.flat.arguments):
             if argument.semanticEquals(known):
                 return i
@@ -287,3 +304,12 @@ class Flattener:
 
 def _unnamed(node: Jvm) -> Jvm:
     return node.child() if kind(node) == "Alias" else node
+
+
+def _counted_condition(value: Jvm) -> Jvm | None:
+    """The condition of COUNT_IF, which comes as COUNT(IF(NOT condition, NULL, condition)); else None."""
+    if kind(value) != "If" or kind(value.predicate()) != "Not" or kind(value.trueValue()) != "Literal":
+        return None
+    condition = value.falseValue()
+    is_it = value.trueValue().value() is None and condition.semanticEquals(value.predicate().child())
+    return condition if is_it else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from headrace.operators.layout import DISTINCT, SPREADS
 from headrace.plan.join import JoinPlan
 from headrace.plan.view import Shape
 from headrace.sql.equalities import Equalities, Variable, bare
@@ -20,9 +21,9 @@ from headrace.sql.refusals import Refusals
 from headrace.sql.sources import Sources
 
 _UNSUMMED = {
-    "min": "MIN and MAX are not kept up to date over joins by sums",
-    "max": "MIN and MAX are not kept up to date over joins by sums",
-    "count_distinct": "DISTINCT values are not kept up to date over joins by sums",
+    **dict.fromkeys(("min", "max"), "MIN and MAX are not kept up to date over joins by sums"),
+    **dict.fromkeys(DISTINCT, "DISTINCT values are not kept up to date over joins by sums"),
+    **dict.fromkeys(SPREADS, "squares are not kept up to date over joins by sums of products"),
 }
 
 

@@ -84,6 +84,10 @@ class Catalyst:
     def literal(self, value: object, type: Jvm) -> Jvm:
         return self.expressions.Literal(value, type)
 
+    def text(self, value: str) -> Jvm:
+        """A string as a literal."""
+        return self._companion("Literal").apply(value)
+
     def cast(self, value: Jvm, type: Jvm) -> Jvm:
         """A cast that loses nothing, so that it is the same in every mode and time zone."""
         return self._companion("Cast").apply(value, type, True)
@@ -115,12 +119,21 @@ class Catalyst:
         nothing = self.jvm.scala.Option.empty()
         return self.expressions.Alias(expression, name, fresh, self.seq([]), nothing, self.seq([]))
 
+    def renumbered(self, expression: Jvm, named: Jvm) -> Jvm:
+        """An expression in place of a named one: with its name, its number and its metadata."""
+        metadata, nothing = self.jvm.scala.Option.apply(named.metadata()), self.seq([])
+        return self.expressions.Alias(expression, named.name(), named.exprId(), named.qualifier(), metadata, nothing)
+
     def substitute(self, expression: Jvm, by_identity: Mapping[int, Jvm]) -> Jvm:
         """Replace attributes by expressions; what has no such attribute is returned as it is."""
-        if kind(expression) == "AttributeReference":
+        name = kind(expression)
+        if name == "AttributeReference":
             return by_identity.get(identity(expression), expression)
-        children = items(expression.children())
-        return self.with_children(expression, children, [self.substitute(child, by_identity) for child in children])
+        old = items(expression.children())
+        new = [self.substitute(child, by_identity) for child in old]
+        if name == "GetStructField" and kind(new[0]) == "CreateNamedStruct":  # a field of what is put together here
+            return new[0].valExprs().apply(expression.ordinal())
+        return self.with_children(expression, old, new)
 
     def with_children(self, expression: Jvm, old: list[Jvm], new: list[Jvm]) -> Jvm:
         """The expression over new children; itself when they are the very same objects."""

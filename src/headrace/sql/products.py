@@ -119,8 +119,10 @@ class Products:
     def _choose(self, node: Jvm) -> list[Product]:
         """IF(condition, value, 0 or NULL): the value times an indicator in each source that the condition reads."""
         condition, value, otherwise = _branches(node) or self._refuse(node)
-        otherwise_value = otherwise and to_expression(otherwise, {})
-        if otherwise_value and (otherwise_value.op != "literal" or otherwise_value.value not in (0, None)):
+        reads = otherwise is not None and bool(items(otherwise.references().toSeq()))
+        otherwise_value = None if otherwise is None or reads else to_expression(otherwise, {})
+        constant = otherwise_value is None or (otherwise_value.op == "literal" and otherwise_value.value in (0, None))
+        if reads or not constant:
             self._refuse(node, f"{_WHY}: its ELSE is neither 0 nor NULL", "write ELSE 0, or leave the ELSE out")
         is_zero = otherwise_value is not None and otherwise_value.value is not None
         conditions = self._by_source(condition)

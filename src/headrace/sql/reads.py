@@ -41,7 +41,7 @@ def read_query(session: SqlSession, view: str, sql: str) -> Reads:
     SchemaError : the query names a table or a column that does not exist.
     """
     refusals = Refusals(view, sql)
-    analysed, optimized = planned(session, view, sql, refusals, lambda plan: _check(plan, refusals))
+    analysed, optimized = planned(session, view, sql, refusals, lambda plan: check_query(plan, refusals))
     tables = dict.fromkeys(table for plan in _plans(analysed) for table, _ in _leaves(plan))
     if not tables:
         refusals.refuse("a query without a table", "nothing it reads can change", "read one made with engine.table()")
@@ -83,7 +83,8 @@ def without_semicolon(sql: str) -> str:
     return sql
 
 
-def _check(analysed: Jvm, refusals: Refusals) -> None:
+def check_query(analysed: Jvm, refusals: Refusals) -> None:
+    """Raise unless the answer of a query follows from the rows of its tables."""
     refusals.check_literals()
     for plan in _plans(analysed):
         for node in _nodes(plan):

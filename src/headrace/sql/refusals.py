@@ -10,9 +10,11 @@ import re
 from typing import NoReturn
 
 from headrace.errors import UnsupportedSQLError
-from headrace.sql.distinct import HIDDEN, is_distinct_count
+from headrace.sql.distinct import is_kept_distinct
+from headrace.sql.functions import DUPLICATES_DO_NOT_MATTER, REFUSED, why_refused
 from headrace.sql.jvm import Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import is_membership
+from headrace.sql.windows import SLIDING, WAY_OUT, check_sessions, is_sliding, is_window_type
 
 _READABLE = {
     "Project", "Filter", "Aggregate", "Sort", "Distinct", "SubqueryAlias", "View", "ResolvedHint",
@@ -22,6 +24,7 @@ _READABLE = {
 _TRANSPARENT = {"WithCTE", "PipeOperator", "ResolvedHint"}  # what may stand above the LIMIT of a query
 
 _ONE_SELECT = "a view is one SELECT over tables and their inner joins for now"
+_CAST = "cast it to a number, a string, a date or a timestamp"
 _SPLIT = "make each query a view of its own, and combine their answers when you read them"
 _OPERATORS = {
     "AsOfJoin": ("an AS OF join", _ONE_SELECT, _SPLIT),
@@ -76,6 +79,7 @@ class Refusals:
 
     def check(self, analysed: Jvm) -> None:
         """Raise unless every operator and function of the analysed plan is one that Headrace can maintain."""
+        check_sessions(analysed, self)
         self._check_operator(analysed, outermost=True)
         self.check_literals()
 
@@ -113,13 +117,14 @@ class Refusals:
             )
         unknown = (f"the operator {name}", "Headrace has no rule for it", "use SELECT ... JOIN ... WHERE ... GROUP BY")
         refuse = self.refuse if name in _NOT_REPEATED else self.refuse_for_now
-        refuse(*_OPERATORS.get(name, unknown))
+        refuse(*(SLIDING if name == "Expand" and is_sliding(node) else _OPERATORS.get(name, unknown)))
 
-    def refuse_type(self, node: Jvm) -> NoReturn:
+    def refuse_type(self, node: Jvm, within: Jvm | None = None) -> NoReturn:
         self.refuse(
-            f"{self.text(node)} of type {node.dataType().simpleString()}",
+            f"{self.text(node)} of type {node.dataType().simpleString()}"
+            + ("" if within is None else f" in {self.text(within)}"),
             "Headrace keeps no columns of that type",
-            "cast it to a number, a string, a date or a timestamp",
+            f"{WAY_OUT}, and use these" if is_window_type(node.dataType()) else _CAST,
         )
 
     def check_join(self, join: Jvm) -> None:
@@ -132,11 +137,20 @@ class Refusals:
 
     def refuse_function(self, call: Jvm) -> NoReturn:
         function = call.aggregateFunction() if kind(call) == "AggregateExpression" else call
-        name = str(function.prettyName()).upper()
+        name = str(function.prettyName())
+        self.refuse_for_now(f"{name.upper()} in {self.text(call)}", *why_refused(kind(function), name))
+
+    def refuse_distinct(self, call: Jvm) -> NoReturn:
+        if is_kept_distinct(call):  # hidden from the optimizer everywhere else
+            self.refuse_for_now(
+                self.text(call),
+                "DISTINCT values are not kept for a subquery in an expression",
+                "make the subquery a view of its own",
+            )
         self.refuse_for_now(
-            f"{name} in {self.text(call)}",
-            "only COUNT, SUM, AVG, MIN, MAX and COUNT(DISTINCT) are kept up to date",
-            "express it with these, or compute it from the answer you read",
+            self.text(call),
+            "of the different values only their number, sum and average are kept, the smallest and the largest",
+            "make a view of SELECT DISTINCT and aggregate its answer",
         )
 
     def _check_operator(self, node: Jvm, outermost: bool = False) -> None:
@@ -182,25 +196,11 @@ class Refusals:
         self.memberships |= {identity(attribute): text for attribute in items(subquery.output())}
 
     def _check_aggregate(self, call: Jvm) -> None:
-        function = call.aggregateFunction()
-        if kind(function) == HIDDEN:  # later on it would be taken for the exact one
-            self.refuse_for_now(
-                self.text(call), "only an exact count of the different values is kept", "write COUNT(DISTINCT x)"
-            )
-        if not call.isDistinct() or kind(function) in ("Min", "Max"):
-            return
-        if kind(function) != "Count":
-            self.refuse_for_now(
-                self.text(call),
-                "of the different values only their number is kept, and the smallest and the largest",
-                "make a view of SELECT DISTINCT and aggregate its answer",
-            )
-        if not is_distinct_count(call):
-            self.refuse_for_now(
-                self.text(call),
-                "COUNT(DISTINCT ...) takes one expression for now",
-                "make a view of SELECT DISTINCT these columns and count the rows of its answer",
-            )
+        name = kind(call.aggregateFunction())
+        if name in REFUSED:
+            self.refuse_function(call)
+        if call.isDistinct() and name not in DUPLICATES_DO_NOT_MATTER and not is_kept_distinct(call):
+            self.refuse_distinct(call)
 
     def check_repeatable(self, node: Jvm) -> None:
         """Raise if an expression, or a part of it, may give another value over the same rows."""

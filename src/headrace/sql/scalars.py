@@ -1,20 +1,23 @@
 """From Catalyst's resolved expressions to the plan's own, which need no JVM.
 
 Every node becomes a node of the same name, so a reader (and `plan.native`) sees exactly what Spark would evaluate.
-What cannot be said without Spark, an interval or a year beyond Python's calendar, stays a node without a value.
+What cannot be said without Spark, such as a year beyond Python's calendar, stays a node without a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from headrace.errors import SchemaError
 from headrace.plan.expression import Expression, column
+from headrace.plan.timewindow import window_bound
 from headrace.relation.types import SqlType
 from headrace.sql.jvm import Jvm, identity, items, kind
 
+_WINDOW = "precisetimestampconversion("  # what the text of a window has in it, and that of no other function
 _EPOCH = datetime(1970, 1, 1)
 _AS_IS = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean")
 _VALUES: dict[str, Callable[[Jvm], object]] = {
@@ -24,6 +27,14 @@ _VALUES: dict[str, Callable[[Jvm], object]] = {
     "date": lambda days: date(1970, 1, 1) + timedelta(days=days),
     "timestamp": lambda micros: (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=UTC),
     "timestamp_ntz": lambda micros: _EPOCH + timedelta(microseconds=micros),
+}
+# What a node means beyond its children, and `plan.native` has to know.
+_SETTINGS: dict[str, Callable[[Jvm], object]] = {
+    "Like": lambda node: node.escapeChar(),
+    # Whether a division by zero, or a number that is too large, is an error. (What overflows is Spark's in any case.)
+    **dict.fromkeys(
+        ("Divide", "IntegralDivide", "Remainder", "Pmod", "Floor", "Ceil"), lambda node: bool(node.failOnError())
+    ),
 }
 
 
@@ -44,8 +55,22 @@ def to_expression(node: Jvm, names: Mapping[int, str]) -> Expression:
         return column(names[identity(node)], type, node.nullable())
     if op == "Literal":
         return _literal(node, type)
-    args = tuple(to_expression(child, names) for child in items(node.children()))
-    return Expression(op, type, node.sql(), args, nullable=node.nullable())
+    children = items(node.children())
+    args = tuple(to_expression(child, names) for child in children)
+    setting = _SETTINGS[op](node) if op in _SETTINGS else None
+    made = Expression(op, type, node.sql(), args, value=setting, nullable=node.nullable())
+    return _readable(made, children) if _WINDOW in made.sql else made
+
+
+def _readable(made: Expression, children: list[Jvm]) -> Expression:
+    """The expression with windows of time in its text as people write them, and not as Spark computes them."""
+    bound = window_bound(made)
+    if bound is not None:
+        return replace(made, sql=bound.sql)
+    text = made.sql
+    for child, arg in zip(children, made.args, strict=True):
+        text = text.replace(child.sql(), arg.sql)
+    return replace(made, sql=text)
 
 
 def _literal(node: Jvm, type: SqlType) -> Expression:
@@ -53,6 +78,8 @@ def _literal(node: Jvm, type: SqlType) -> Expression:
     if value is None:
         return Expression("literal", type, node.sql())
     try:
-        return Expression("literal", type, node.sql(), value=_VALUES[type.kind](value), nullable=False)
+        # An interval is a number of months or of microseconds; "interval" alone, a type of old, is neither.
+        name = "bigint" if type.kind.startswith("interval ") else type.kind
+        return Expression("literal", type, node.sql(), value=_VALUES[name](value), nullable=False)
     except (KeyError, OverflowError):
         return Expression("Literal", type, node.sql(), nullable=False)

@@ -18,6 +18,7 @@ from headrace.errors import SchemaError
 from headrace.relation.types import SqlType
 from headrace.sql.distinct import DistinctCounts
 from headrace.sql.jvm import Catalyst, Jvm
+from headrace.sql.windows import WindowKeys, mentions_window
 
 Columns = Sequence[tuple[str, SqlType, bool]]
 
@@ -25,20 +26,21 @@ TABLE_MARK = "headrace.table"  # metadata of every column of a registered table;
 
 _JSON_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+_NEVER = (
+    "DecimalAggregates",  # would hide SUM and AVG of small decimals behind longs and doubles
+    "PropagateEmptyRelation",  # these four would fold WHERE false or LIMIT 0, and the table with it
+    "ConvertToLocalRelation",
+    "PruneFilters",
+    "EliminateLimits",
+    "InferFiltersFromConstraints",  # would add IS NOT NULL to conditions that imply it
+    "LimitPushDown",  # would spread parts of a LIMIT over the plan
+    "MergeScalarSubqueries",  # would put several subqueries into one, whose columns are those of a struct
+    "MergeSubplans",
+)
+_REORDER = "ReorderJoin"  # sources keep the order, and so the names, that the query gives them
 _OPTIMIZER = {
-    "spark.sql.optimizer.excludedRules": ",".join(
-        _RULES + rule
-        for rule in (
-            "DecimalAggregates",  # would hide SUM and AVG of small decimals behind longs and doubles
-            "PropagateEmptyRelation",  # these four would fold WHERE false or LIMIT 0, and the table with it
-            "ConvertToLocalRelation",
-            "PruneFilters",
-            "EliminateLimits",
-            "InferFiltersFromConstraints",  # would add IS NOT NULL to conditions that imply it
-            "LimitPushDown",  # would spread parts of a LIMIT over the plan
-            "ReorderJoin",  # sources keep the order, and so the names, that the query gives them
-        )
-    ),
+    _EXCLUDED: ",".join(_RULES + rule for rule in (*_NEVER, _REORDER)),
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # an InSet hides its values from the plan's tree
 }
 
@@ -94,12 +96,27 @@ class SqlSession:
             skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
             execution = self._session.sessionState().executePlan(parsed, skip)
             execution.assertAnalyzed()
-            return Query(self, execution)
+            return Query(self, sql, execution)
+
+    def prepared(self, sql: str, analysed: Jvm) -> Jvm:
+        """An analysed plan of a query, rewritten so that the optimizer leaves what can be maintained."""
+        hidden = DistinctCounts(self.catalyst).hide(analysed)
+        return WindowKeys(self.catalyst).split(hidden) if mentions_window(sql) else hidden
 
     def optimized(self, plan: Jvm) -> Jvm:
         """What the optimizer makes of an analysed plan."""
         with self._active():
             return self._session.sessionState().optimizer().execute(plan.clone())
+
+    @contextmanager
+    def reordering(self) -> Iterator[None]:
+        """Let the optimizer reorder joins, so that it joins nothing that no condition connects."""
+        before = str(self.spark.conf.get(_EXCLUDED))
+        self.spark.conf.set(_EXCLUDED, ",".join(_RULES + rule for rule in _NEVER))
+        try:
+            yield
+        finally:
+            self.spark.conf.set(_EXCLUDED, before)
 
     def is_command(self, plan: Jvm) -> bool:
         command = "org.apache.spark.sql.catalyst.plans.logical.Command"
@@ -133,6 +150,7 @@ class Query:
     """A query as Catalyst understands it, and as it would run it; named as Spark's own QueryExecution names them."""
 
     session: SqlSession
+    sql: str
     execution: Jvm
 
     def analyzed(self) -> Jvm:
@@ -140,8 +158,8 @@ class Query:
 
     def optimizedPlan(self) -> Jvm:
         analysed = self.analyzed()
-        hidden = DistinctCounts(self.session.catalyst).hide(analysed)
-        return self.execution.optimizedPlan() if hidden is analysed else self.session.optimized(hidden)
+        prepared = self.session.prepared(self.sql, analysed)
+        return self.execution.optimizedPlan() if prepared is analysed else self.session.optimized(prepared)
 
 
 def quote(name: str) -> str:

@@ -1,8 +1,8 @@
 """Places the boxes of an acyclic graph in layers, so that few arrows cross and no two boxes touch.
 
-A picture of a foreign-key graph is only of use if one sees who refers to whom. The usual way is taken: what an arrow
-passes by has a place of its own in every layer, each layer is put in the order of what it is linked to, and then boxes
-move towards their neighbours as far as their layer lets them.
+A picture of a plan is only of use if one sees what is linked to what. The usual way is taken: what an arrow passes by
+has a place of its own in every layer, each layer is put in the order of what it is linked to, and then boxes move
+towards their neighbours as far as their layer lets them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,27 @@ def arrange(places: Mapping[str, Place], links: Sequence[Link], gap: float) -> N
     left = min(place.x - place.width / 2 for place in places.values())
     for place in places.values():
         place.x -= left
+
+
+def straighten(places: Sequence[Place], lanes: Sequence[Sequence[Place]], gap: float) -> None:
+    """Let lanes, the places that arrows pass on their way through layers, go straight down where there is room.
+
+    Nothing changes sides, and a lane keeps its bends if any place would be nearer to it than a gap.
+    """
+    for lane in lanes:
+        beside = [(own, other) for own in lane for other in places if other.layer == own.layer and other is not own]
+
+        def is_free(x: float, beside: Sequence[tuple[Place, Place]] = beside) -> bool:
+            return all(
+                (x < other.x) == (own.x < other.x) and abs(x - other.x) >= (own.width + other.width) / 2 + gap
+                for own, other in beside
+            )
+
+        bends = {x: sum(abs(place.x - x) for place in lane) for x in (place.x for place in lane) if is_free(x)}
+        if bends:
+            straight = min(bends, key=lambda x: bends[x])
+            for place in lane:
+                place.x = straight
 
 
 Neighbours = Mapping[str, list[str]]

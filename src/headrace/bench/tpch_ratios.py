@@ -1,0 +1,89 @@
+"""What the TPC-H benchmark is about: ratios of Headrace to Spark, query by query and over all, and what is aimed at.
+
+A query without a right answer has no ratios, and while there is one no target is met: a mean over what works would hide
+what does not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Results = Sequence[Mapping[str, Any]]
+
+TABLES_ONLY, TOGETHER = "tables only", "together"
+RECOMPUTE, LOAD = "recompute / step", "load / run by Spark"
+MEAN, LEAST, MOST = "geometric mean", "least", "most"
+PROBLEMS = ("refused", "failed", "wrong")
+
+_RECOMPUTE_MEAN = f"{RECOMPUTE}, {MEAN}"  # by the median step
+_TARGETS = (
+    (_RECOMPUTE_MEAN, ">=", 8.0),
+    (f"{RECOMPUTE}, {LEAST}", ">=", 1.0),
+    (f"{LOAD}, {MOST}", "<=", 3.0),
+)
+
+
+def ratios(results: Results) -> dict[str, float]:
+    """Compute all ratios from the rows of a result."""
+    ours = {row["case"]: row for row in results if row["system"] == "headrace" and _counts(row)}
+    theirs = {row["case"]: row for row in results if row["system"] == "spark"}
+    queries = [name for name in theirs if name in ours]
+    recompute = {name: theirs[name]["seconds"] / ours[name]["seconds"] for name in queries}
+    by_mean = [theirs[name]["seconds"] / ours[name]["mean_seconds"] for name in queries]
+    load = {name: ours[name]["load_seconds"] / theirs[name]["load_seconds"] for name in queries}
+    found: dict[str, float] = {}
+    for name in queries:
+        found |= {f"{name}: {RECOMPUTE}": recompute[name], f"{name}: {LOAD}": load[name]}
+    if queries:
+        found[_RECOMPUTE_MEAN] = statistics.geometric_mean(recompute.values())
+        found[f"{RECOMPUTE} (mean step), {MEAN}"] = statistics.geometric_mean(by_mean)
+        found[f"{RECOMPUTE}, {LEAST}"] = min(recompute.values())
+        found[f"{LOAD}, {MEAN}"] = statistics.geometric_mean(load.values())
+        found[f"{LOAD}, {MOST}"] = max(load.values())
+    return found | _together(ours, theirs)
+
+
+def _together(ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Compare one engine with all views to Spark, and to an engine a view: rows of tables are taken in once."""
+    if TOGETHER not in ours:
+        return {}
+    row, tables = ours[TOGETHER], ours[TABLES_ONLY]
+    found = {
+        f"{TOGETHER}: {RECOMPUTE}": sum(theirs[name]["seconds"] for name in row["views"]) / row["seconds"],
+        f"{TOGETHER}: bytes of the tables / with no view": row["table_mb"] / tables["table_mb"],
+    }
+    if all(name in ours for name in row["views"]):
+        alone = sum(ours[name]["seconds"] for name in row["views"])
+        found[f"{TOGETHER}: step / sum of the steps of each view alone"] = row["seconds"] / alone
+    return found
+
+
+def _counts(row: Mapping[str, Any]) -> bool:
+    """Whether a row has numbers to rely on; one of all views together has, whatever could not be among them."""
+    return not problem(row) or (row["case"] == TOGETHER and "seconds" in row and "wrong" not in row)
+
+
+def targets(found: Mapping[str, float], results: Results) -> list[dict[str, Any]]:
+    """Say of each target whether it is met, by all queries of the run."""
+    theirs = [row["case"] for row in results if row["system"] == "spark"]
+    right = sum(f"{name}: {RECOMPUTE}" in found for name in theirs)
+    verdicts = []
+    for name, sign, bound in _TARGETS:
+        value = found.get(name)
+        holds = value is not None and (value >= bound if sign == ">=" else value <= bound)
+        verdicts.append(
+            {
+                "target": f"{name} {sign} {bound:g}",
+                "value": value,
+                "queries": f"{right} of {len(theirs)}",
+                "met": holds and right == len(theirs),
+            }
+        )
+    return verdicts
+
+
+def problem(row: Mapping[str, Any]) -> str | None:
+    """Say what is the matter with a row, in a word and what was said about it; None if nothing is."""
+    return next((f"{kind}: {row[kind]}" for kind in PROBLEMS if kind in row), None)

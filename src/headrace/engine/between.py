@@ -1,0 +1,73 @@
+"""Between two operators: what only Spark can evaluate of the rows on their way, evaluated by Catalyst.
+
+Changed rows of all buckets become one small DataFrame, so a step pays for one query, however many buckets there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.engine.definition import PlannedView
+from headrace.engine.stepper import explained
+from headrace.operators.kernel import Sent, ViewKernel
+from headrace.operators.tree_view import FeedId, TreeView
+from headrace.relation.columns import take_column, whole
+from headrace.relation.run import Run
+from headrace.relation.schema import DIFF, Column, ddl
+from headrace.relation.types import SqlType
+
+_BUCKET = "__bucket"
+_INTEGER = SqlType("bigint")
+
+
+class BetweenOperators:
+    """Evaluates feeds of views for one step."""
+
+    def __init__(self, spark: SparkSession, views: Mapping[str, PlannedView]) -> None:
+        self._spark = spark
+        self._views = views
+
+    def __call__(self, view: str, kernel: ViewKernel, feed_id: FeedId, runs: Mapping[int, Run]) -> list[Sent]:
+        """Evaluate a feed on changes by bucket; gives what is sent on."""
+        planned = self._views[view]
+        assert isinstance(kernel, TreeView)
+        assert planned.analysed is not None
+        feed = kernel.tree.nodes[feed_id[0]].ports[feed_id[1]].feeds[feed_id[2]]
+        assert feed.producer is not None
+        layout = kernel.given_rows(feed.producer)
+        parts = []
+        for bucket, run in runs.items():
+            changes = layout.changes(run)
+            numbers = pa.array(np.full(changes.rows, bucket, np.int64))
+            parts.append(pa.table({**changes.columns, DIFF: pa.array(changes.diff), _BUCKET: numbers}))
+        columns = [*(Column(f.name, f.type) for f in layout.fields), Column(DIFF, _INTEGER), Column(_BUCKET, _INTEGER)]
+        given = pa.concat_tables(parts).combine_chunks()
+        catalyst = planned.analysed.catalyst
+
+        def evaluated() -> pa.Table:
+            frame: DataFrame = self._spark.createDataFrame(given, ddl(columns))
+            found = frame.select(*catalyst.between_columns(frame, feed_id), F.col(DIFF), F.col(_BUCKET))
+            return (found.where(F.col("c")) if feed.condition is not None else found).toArrow()
+
+        rows = explained(evaluated).combine_chunks()
+        fields = kernel.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
+        values = [whole(rows.column(f"k{i}").cast(field.type.arrow)) for i, field in enumerate(fields)]
+        times = None if feed.times is None else whole(rows.column("v0"))
+        diff = np.asarray(rows.column(DIFF).to_numpy(), np.int64)
+        buckets = rows.column(_BUCKET).to_numpy()
+        sent: list[Sent] = []
+        for bucket in np.unique(buckets):
+            at = np.flatnonzero(buckets == bucket)
+            sent += kernel.delivered(
+                feed_id,
+                [take_column(value, at) for value in values],
+                diff[at],
+                None if times is None else take_column(times, at),
+                int(bucket),
+            )
+        return sent

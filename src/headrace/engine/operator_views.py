@@ -1,0 +1,68 @@
+"""When a view is kept by operators, and how it is planned then: any query that can be kept at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headrace.engine.definition import Definition, PlannedView
+from headrace.errors import SchemaError
+from headrace.operators.tree_view import TreeView
+from headrace.plan.tree import Tree
+from headrace.relation.schema import TableSchema
+from headrace.sql.session import SqlSession
+from headrace.sql.trees import analyse_tree
+
+OPERATORS = "operators"
+
+
+@dataclass(frozen=True)
+class OperatorsPlanner:
+    """Plans views as trees of operators for one engine."""
+
+    sql: SqlSession
+    seed: int
+    buckets: int
+
+    def is_chosen(self, definition: Definition) -> bool:
+        """Whether a definition asks for operators, or was given them before."""
+        return OPERATORS in (definition.chosen.get("strategy"), definition.asked.get("strategy"))
+
+    def plan(
+        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
+    ) -> PlannedView:
+        """Plan a view by operators."""
+        for what in ("order", "partition"):
+            if definition.asked.get(what) is not None:
+                raise SchemaError(
+                    f"view {name!r}: strategy={OPERATORS!r} has no {what}: tables are joined as the query's plan says",
+                    way_out=f"leave {what} out, or use 'factorized'",
+                )
+        analysed = analyse_tree(self.sql, name, definition.sql)
+        tree, chosen = analysed.tree, definition.chosen
+        sources = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
+        found = {s: max(rows.get(t, 0), tables[t].expected_rows or 0) for s, t in sources.items()}
+        # Sizes that led to the plan lead to it again.
+        sizes = chosen["sizes"] if "sizes" in chosen else {s: size for s, size in found.items() if size}
+        digest = _digest(tree)
+        if chosen.get("tree", digest) != digest:
+            raise SchemaError(
+                f"view {name!r} was planned otherwise: this version of Spark, or of Headrace, reads its query as "
+                "another tree of operators, which the stored state does not fit",
+                way_out="open the location with the version that made the view, or drop the view and create it again",
+            )
+        static = frozenset(table for table in sources.values() if tables[table].static)
+        kernel = TreeView(tree, self.seed, self.buckets, sizes, static)
+        choice = {
+            "strategy": OPERATORS,
+            "sizes": dict(sizes),
+            "tree": digest,
+            "why": chosen.get("why", "it was asked for"),
+        }
+        return PlannedView(replace(definition, chosen=choice), analysed.view, kernel, kernel.layout)
+
+
+def _digest(tree: Tree) -> str:
+    """A fingerprint of all that the layout of the state follows from."""
+    return hashlib.sha256(repr(tree.nodes).encode()).hexdigest()[:16]

@@ -1,0 +1,206 @@
+"""Watermarks of tables, and the windows that they close.
+
+A table's watermark is the latest time it has seen, less the delay that its rows may have. It follows from what a step
+has committed and never goes back. In a view that was made with `final=True`, windows that end at the watermark or
+before it are over: no row can come for them that is not late. The step that gets there takes them out of the state and
+adds them to the view's final rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headrace.engine.definition import PlannedView
+from headrace.engine.stepper import Outcome, Stepper, explained
+from headrace.engine.store import Store
+from headrace.errors import SchemaError
+from headrace.operators.closed import Closing
+from headrace.operators.tree_view import TreeView
+from headrace.operators.view import AggregateView
+from headrace.plan.expression import Expression
+from headrace.plan.timewindow import WindowBound, window_bound
+from headrace.plan.view import Shape
+from headrace.relation.layout import TableLayout
+from headrace.relation.schema import TableSchema
+from headrace.runtime.closing import ClosingTask, close_bucket
+from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.openruns import OPEN
+from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
+from headrace.runtime.spark import run_each
+from headrace.runtime.stages import each
+
+FINAL = "final"  # the word in a definition
+
+
+@dataclass(frozen=True)
+class WindowsOf:
+    """The windows of a view that close: by which of its keys, and how far that is from the end of a window."""
+
+    table: str
+    key: int
+    length: int  # what a key is before the end of its window: nothing, if it is the end
+    slide: int
+    phase: int  # windows end at this, plus any multiple of the slide
+
+    def until(self, mark: int) -> int:
+        """The last key that is over at a watermark."""
+        return mark - self.length
+
+    def due(self, before: int | None, mark: int) -> bool:
+        """Whether a window may end after one watermark and not after the other."""
+        return before is None or (mark - self.phase) // self.slide > (before - self.phase) // self.slide
+
+
+def is_final(view: PlannedView) -> bool:
+    """Whether a view was made to close its windows."""
+    return bool(view.definition.asked.get(FINAL))
+
+
+def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) -> WindowsOf:
+    """Find the windows of a view that close.
+
+    Raises
+    ------
+    SchemaError : the view has none, or it could not say which of them are over.
+    """
+    sources = list(_keys_of(view))
+    table = sources[0][0] if sources else ""
+    if len({source for source, _ in sources}) != 1 or view.layout is None:
+        raise _not_closable(name, "it is not a grouping of the rows of one table")
+    watermark = tables[table].watermark
+    if watermark is None:
+        raise SchemaError(
+            f"view {name!r}: final=True closes windows by a watermark, and table {table!r} has none",
+            way_out=f"declare it: engine.table({table!r}, ..., watermark=(column, delay))",
+        )
+    if view.layout.plan.limit is not None:
+        raise _not_closable(name, "it has a LIMIT, and which rows that keeps is never final")
+    found = [w for i in range(len(sources[0][1])) if (w := _window(table, watermark.column, i, sources))]
+    if not found or view.layout.plan.shape is not Shape.GROUPS:
+        raise _not_closable(name, f"it does not group by a window of {watermark.column!r}, the watermark column")
+    return found[0]
+
+
+def advanced(tables: Mapping[str, TableLayout], before: Mapping[str, int], newest: Mapping[str, int]) -> dict[str, int]:
+    """The watermarks that a step moves, by the latest time it brought to each table."""
+    out = {}
+    for name, time in newest.items():
+        watermark = tables[name].schema.watermark
+        assert watermark is not None
+        mark = time - watermark.delay.microseconds
+        if name not in before or mark > before[name]:
+            out[name] = mark
+    return out
+
+
+class Windows:
+    """Closes the windows of one engine's views."""
+
+    def __init__(self, store: Store, stepper: Stepper) -> None:
+        self._store = store
+        self._stepper = stepper
+
+    def close(
+        self, outcome: Outcome, program: Program, tables: Mapping[str, TableLayout], views: Mapping[str, PlannedView]
+    ) -> Outcome:
+        """Move the watermarks by what a step brought, and close what is over by then."""
+        snapshot = self._store.snapshot
+        marks = advanced(tables, snapshot.watermarks, outcome.result.newest)
+        if marks:
+            schemas = {name: layout.schema for name, layout in tables.items()}
+            tasks = []
+            for name, view in views.items():
+                if is_final(view) and view.tables[0] in marks:
+                    windows = windows_of(name, view, schemas)
+                    mark = marks[windows.table]
+                    if windows.due(snapshot.watermarks.get(windows.table), mark):
+                        tasks.append(_task(name, view, windows, mark, snapshot.step + 1))
+            self._run(tasks, program, outcome.result, by_job=outcome.ran == "job")
+        return replace(outcome, watermarks=marks)
+
+    def close_filled(
+        self, name: str, view: PlannedView, tables: Mapping[str, TableLayout], program: Program, result: BucketResult
+    ) -> None:
+        """Close what is over in a view that was just filled."""
+        snapshot = self._store.snapshot
+        if is_final(view):
+            windows = windows_of(name, view, {table: layout.schema for table, layout in tables.items()})
+            mark = snapshot.watermarks.get(windows.table)
+            if mark is not None:
+                self._run([_task(name, view, windows, mark, snapshot.step)], program, result, by_job=False)
+
+    def _run(self, tasks: list[ClosingTask], program: Program, result: BucketResult, by_job: bool) -> None:
+        for task in tasks:
+            written = _files(result.buckets)
+            names = [view_arrangement(task.view, part) for part in task.closing.layout.arrangements]
+            state = _state(self._store.snapshot, result, [*names, final_arrangement(task.view)])
+            result.add(self._close_buckets(task, replace(program, tables=(), state=state), names, by_job))
+            self._discard(written - _files(result.buckets))
+
+    def _close_buckets(self, task: ClosingTask, program: Program, names: list[str], by_job: bool) -> BucketResult:
+        work, stepper = partial(close_bucket, program, task), self._stepper
+        states = [(bucket, own) for name in names for bucket, own in program.state[name].items() if own.runs]
+        buckets, entries = sorted({bucket for bucket, _ in states}), sum(run.rows for _, s in states for run in s.runs)
+        if buckets and (stepper.executor == "spark" or (by_job and entries > stepper.driver_rows)):
+            tasks = stepper.spark.sparkContext.defaultParallelism
+            return explained(lambda: run_each(stepper.spark, program, work, buckets, tasks))
+        result = BucketResult()
+        for done in each(work, buckets, stepper.threads):
+            result.add(done)
+        return result
+
+    def _discard(self, names: set[str]) -> None:
+        """Remove runs that this step wrote and that closing has replaced."""
+        for name in names - self._store.snapshot.files():
+            (self._store.location.runs / name).unlink(missing_ok=True)
+        OPEN.forget(str(self._store.location.root), names - self._store.snapshot.files())
+
+
+def _task(name: str, view: PlannedView, windows: WindowsOf, mark: int, step: int) -> ClosingTask:
+    assert view.layout is not None
+    return ClosingTask(name, Closing(view.layout, windows.key), windows.until(mark), step)
+
+
+def _state(snapshot: Snapshot, result: BucketResult, names: list[str]) -> Arrangements:
+    return {name: snapshot.arrangements.get(name, {}) | result.buckets.get(name, {}) for name in names}
+
+
+def _files(arrangements: Arrangements) -> set[str]:
+    return {run.name for buckets in arrangements.values() for state in buckets.values() for run in state.runs}
+
+
+def _keys_of(view: PlannedView) -> Iterator[tuple[str, tuple[Expression, ...]]]:
+    """The keys of a view as they are made of rows: of each source, the table and the expressions."""
+    kernel = view.kernel
+    if isinstance(kernel, AggregateView):
+        yield kernel.layout.plan.table, kernel.layout.plan.keys
+    elif isinstance(kernel, TreeView) and len(kernel.tree.nodes) == 1:
+        keys = len(kernel.tree.root.plan.keys)
+        for feed in kernel.tree.root.port.feeds:
+            yield feed.table, feed.outputs[:keys]
+
+
+def _window(table: str, column: str, key: int, sources: list[tuple[str, tuple[Expression, ...]]]) -> WindowsOf | None:
+    """What one of the keys is, if it is the same bound of a window of the watermark column in all sources."""
+    bounds = [window_bound(keys[key]) for _, keys in sources]
+    first = bounds[0]
+    if first is None or not all(bound is not None and _is_like(bound, first, column) for bound in bounds):
+        return None
+    if first.is_end:
+        return WindowsOf(table, key, 0, first.slide, first.offset + first.duration)
+    # The start does not tell how long a window is, unless each row is in one only.
+    return WindowsOf(table, key, first.slide, first.slide, first.offset) if len(bounds) == 1 else None
+
+
+def _is_like(bound: WindowBound, other: WindowBound, column: str) -> bool:
+    same = (bound.slide, bound.offset, bound.duration) == (other.slide, other.offset, other.duration)
+    return same and bound.time.op == "column" and bound.time.value == column
+
+
+def _not_closable(name: str, why: str) -> SchemaError:
+    return SchemaError(
+        f"view {name!r}: final=True closes windows of time, but {why}",
+        way_out="GROUP BY window(column, '10 minutes') of the watermark column, or leave final out",
+    )

@@ -1,0 +1,93 @@
+"""Groups that are final: windows of time that no row can change any more leave the state, as values to be read.
+
+Which groups these are, one of the keys says: a time, up to which everything is over. A closed group needs no ordered
+arrangement behind its MIN and MAX, so these are looked up once, now, and stand beside its payload from then on. All
+else stays as it is: closing is a matter of taking entries out of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.operators.aggregate import extreme_functions
+from headrace.operators.extremes import extreme_values
+from headrace.operators.finish import finish, group_columns
+from headrace.operators.kernel import State
+from headrace.operators.layout import GROUPS, ViewLayout, ordered
+from headrace.relation.arrangement import AnyRun, alive, pieces
+from headrace.relation.kernels import Words
+from headrace.relation.keys import fixed_values, validity
+from headrace.relation.run import Run, merge
+
+STEP = "__step"  # beside each closed group: which step closed it
+
+
+@dataclass(frozen=True)
+class Closing:
+    """Which groups of a view are over: those whose key, a time in microseconds, is not after a moment."""
+
+    layout: ViewLayout
+    key: int
+
+    def over(self, words: Words, until: int) -> NDArray[np.bool_]:
+        """Tell which entries belong to groups that are over; a group without a time never is."""
+        column = self.layout.keys.decode(np.ascontiguousarray(words[: self.layout.keys.width]))[self.key]
+        assert column is not None
+        times = fixed_values(column, self.layout.plan.keys[self.key].type)
+        out: NDArray[np.bool_] = validity(column) & (times <= until)  # type: ignore[operator]
+        return out
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What closing does to one bucket: groups that are final, and what is left of the runs that had some."""
+
+    groups: Run
+    rests: dict[str, dict[int, Run]]  # by arrangement, and by the position of the run in it
+    gone: dict[str, int]  # by how many entries each arrangement shrank (alive, not stored)
+
+
+def close(closing: Closing, state: State, until: int, step: int) -> Closed | None:
+    """Close the groups of a bucket that are over; None if there are none."""
+    layout = closing.layout
+    leaving: dict[str, list[Run]] = {}
+    rests: dict[str, dict[int, Run]] = {}
+    for part in layout.arrangements:
+        leaving[part], rests[part] = [], {}
+        for i, run in enumerate(state[part]):
+            run.check()
+            over = closing.over(run.words, until)
+            if over.any():
+                leaving[part].append(run.take(np.flatnonzero(over)))
+                rests[part][i] = run.take(np.flatnonzero(~over))
+    if not leaving[GROUPS]:
+        return None
+    sums = {part: merge(layout.arrangements[part], runs) for part, runs in leaving.items() if runs}
+    gone = {part: int(alive(run.payload).sum()) for part, run in sums.items()}
+    groups = sums[GROUPS].take(alive(sums[GROUPS].payload))
+    values = dict(groups.values)
+    for argument in layout.extremes:
+        for function in extreme_functions(layout, argument):
+            kind, runs = layout.plan.arguments[argument].type, state[ordered(argument)]
+            values[f"{function}{argument}"] = extreme_values(runs, groups.words, kind, smallest=function == "min")
+    values[STEP] = pa.array(np.full(groups.rows, step, np.int64))
+    return Closed(Run(groups.words, groups.payload, values), rests, gone)
+
+
+def read_closed(layout: ViewLayout, runs: Sequence[AnyRun], rows: int, since: int = 0) -> Iterator[pa.Table]:
+    """Read groups that steps after `since` closed: k0.., a0.. and the step of each, about so many at a time."""
+    for run in pieces(layout.ring, runs, rows):
+        if since:
+            run = run.take(np.flatnonzero(run.values[STEP].to_numpy() > since))
+        extremes = {
+            (function, argument): run.values[f"{function}{argument}"]
+            for argument in layout.extremes
+            for function in extreme_functions(layout, argument)
+        }
+        groups = finish(layout, group_columns(layout, run), run.payload, extremes)
+        yield groups.append_column(STEP, run.values[STEP])

@@ -1,0 +1,317 @@
+"""Joins of all kinds: what a step changes of them, found by looking only at rows that change and at their partners.
+
+Pairs of an inner join are a product, so what a step changes is
+
+    d(L x R) = dL x (R + dR)  +  L x dR
+
+All other kinds ask of a row whether it has a partner, that is whether the number m of its partners is above zero. A
+changed row is asked once, after the step; a row that was there before is asked again only if rows that match it
+changed: then it was given for m before and is given for m after, and the difference is what the step changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.errors import StepFailedError
+from headrace.operators.changes import Changes, RowLayout, no_values, together
+from headrace.operators.kernel import Passed, State
+from headrace.operators.layout import COUNT
+from headrace.operators.operator import Operator, loaded, passed
+from headrace.plan import native
+from headrace.plan.tree import FLAG, Field, Join, JoinKind
+from headrace.relation.arrangement import AnyRun, lookup, stretches
+from headrace.relation.kernels import Positions, Words
+from headrace.relation.run import Run, merge
+
+_PAIRS = 1 << 22  # that are looked at together, where no key tells which
+
+
+@dataclass(frozen=True)
+class JoinLayout:
+    """How a join keeps its sides: the names of its parts, and the layouts of rows in them."""
+
+    node: Join
+    name: str
+    seed: int
+
+    @property
+    def left_part(self) -> str:
+        return f"{self.name}.left"
+
+    @property
+    def right_part(self) -> str:
+        return f"{self.name}.right"
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return (self.left_part, self.right_part)
+
+    def absent_part(self, side: int) -> str:
+        """Rows whose key is NULL, which have no partner: they pass by, and are not kept."""
+        return f"{self.parts[side]}.absent"
+
+    @cached_property
+    def rows(self) -> tuple[RowLayout, RowLayout]:
+        """The layouts of both sides."""
+        node = self.node
+        left, right = (RowLayout(port.fields, node.keys, node.safe, self.seed) for port in node.ports)
+        return left, right
+
+    def absent_rows(self, side: int) -> RowLayout:
+        """The layout of rows whose key may be NULL."""
+        fields = tuple(Field(f.name, f.type, True) for f in self.node.ports[side].fields)
+        return RowLayout(fields, 0, (), self.seed)
+
+    def passes_absent(self, side: int) -> bool:
+        """Whether rows of a side whose key is NULL are given, rather than left out."""
+        kind = self.node.kind
+        return kind is JoinKind.FULL or (side == 0 and kind.keeps_left)
+
+    @cached_property
+    def output_keys(self) -> tuple[str, ...]:
+        """Those columns of the output that are keys, to tell updates from inserts and deletes."""
+        keys = {*self.rows[0].names[: self.node.keys], *self.rows[1].names[: self.node.keys]}
+        return tuple(name for name in self.node.outputs if name in keys)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Rows of one side: entries of a run, how often each, and whether they had and have a partner."""
+
+    rows: Run
+    at: Positions
+    diff: NDArray[np.int64]
+    had: NDArray[np.bool_] | None  # None: it was not there before
+    has: NDArray[np.bool_]
+
+
+class JoinOperator(Operator):
+    """A join in one bucket in one step."""
+
+    def __init__(self, layout: JoinLayout, state: State) -> None:
+        super().__init__(state)
+        self.layout = layout
+        self.node = layout.node
+
+    def flush(self) -> Changes | None:
+        changed = [self.pushed(part) for part in self.layout.parts]
+        for part, run, rows in zip(self.layout.parts, changed, self.layout.rows, strict=True):
+            self.keep(part, run)
+            self.taken += passed(run, rows.key_width)
+        out: list[Changes] = []
+        if self.node.kind.pairs:
+            out += self._pairs(*changed)
+        if self.node.kind is not JoinKind.INNER:
+            out += [self._shown(asked) for asked in self._asked(0, *changed)]
+        if self.node.kind is JoinKind.FULL:
+            out += [self._alone(1, asked) for asked in self._asked(1, *changed)]
+        for side in (0, 1):
+            out += self._passing(side)
+        return together(out)
+
+    # -- pairs ----------------------------------------------------------------------------------------------------
+
+    def _pairs(self, left: Run | None, right: Run | None) -> Iterator[Changes]:
+        before = [self.before(part) for part in self.layout.parts]
+        if left is not None:
+            for run in (*before[1], right) if right is not None else before[1]:
+                for mine, other, at in self._matches(left, 0, run):
+                    yield self._paired(left, mine, other, at)
+        if right is not None:
+            for run in before[0]:
+                for mine, other, at in self._matches(right, 1, run):
+                    yield self._paired(other, at, right, mine)
+
+    def _paired(self, left: Run, left_at: Positions, right: Run, right_at: Positions) -> Changes:
+        diff = left.payload[0][left_at].astype(np.int64) * right.payload[0][right_at].astype(np.int64)
+        columns = {}
+        for name in self.node.outputs:
+            of_left = name.startswith("l")
+            layout = self.layout.rows[0 if of_left else 1]
+            columns[name] = layout.column(name, left if of_left else right, left_at if of_left else right_at)
+        return Changes(columns, diff)
+
+    def _matches(self, mine: Run, side: int, other: AnyRun) -> Iterator[tuple[Positions, Run, Positions]]:
+        """Pairs of entries that match: positions in `mine`, a run with the others, and positions in that."""
+        if not other.rows:
+            return
+        for owners, run, at in self._same_key(mine, side, other):
+            if self.node.residual is not None and len(owners):
+                keep = self._agree(mine, owners, side, run, at)
+                owners, at = owners[keep], at[keep]
+            if len(owners):
+                yield owners, run, at
+
+    def _same_key(self, mine: Run, side: int, other: AnyRun) -> Iterator[tuple[Positions, Run, Positions]]:
+        if self.node.keys:
+            positions, owners = stretches(other, self.layout.rows[side].probes(mine))
+            run, at = loaded(other, positions)
+            yield owners, run, at
+            return
+        everything = other if isinstance(other, Run) else other.take(np.arange(other.rows))
+        step = max(1, _PAIRS // everything.rows)
+        for start in range(0, mine.rows, step):
+            rows = np.arange(start, min(mine.rows, start + step))
+            yield np.repeat(rows, everything.rows), everything, np.tile(np.arange(everything.rows), len(rows))
+
+    def _agree(self, mine: Run, owners: Positions, side: int, run: Run, at: Positions) -> Positions:
+        """Which pairs the residual condition is true of."""
+        residual = self.node.residual
+        assert residual is not None
+        own, other = self.layout.rows[side], self.layout.rows[1 - side]
+        columns = {
+            name: own.column(name, mine, owners) if name in own.names else other.column(name, run, at)
+            for name in residual.columns
+        }
+        mask: pa.Array = native.evaluate(residual, columns, len(owners))
+        return np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
+
+    # -- partners -------------------------------------------------------------------------------------------------
+
+    def _asked(self, side: int, left: Run | None, right: Run | None) -> Iterator[_Asked]:
+        """Rows of a side that change, or whose partners do: whether they have one."""
+        own, other = (left, right) if side == 0 else (right, left)
+        theirs = self.before(self.layout.parts[1 - side])
+        if own is not None:
+            count = self._partners(own, side, [*theirs, *([] if other is None else [other])])
+            self._check_single(count)
+            yield _Asked(own, np.arange(own.rows), own.payload[0].astype(np.int64), None, count > 0)
+        if other is not None:
+            touched = self._touched(side, other)
+            if touched is not None:
+                yield from self._asked_again(side, touched, other, theirs)
+
+    def _touched(self, side: int, other: Run) -> Run | None:
+        """Rows that were there before and whose key is among those of the changes of the other side."""
+        found = []
+        for run in self.before(self.layout.parts[side]):
+            if self.node.keys:
+                probes = _distinct(self.layout.rows[1 - side].probes(other))
+                positions, _ = stretches(run, probes)
+                if len(positions):
+                    found.append(run.take(positions))
+            elif run.rows:
+                found.append(run if isinstance(run, Run) else run.take(np.arange(run.rows)))
+        merged = merge(COUNT, found) if found else None
+        return merged if merged is not None and merged.rows else None
+
+    def _asked_again(self, side: int, touched: Run, other: Run, theirs: Sequence[AnyRun]) -> Iterator[_Asked]:
+        change = self._partners(touched, side, [other])
+        at = np.flatnonzero(change)
+        if not len(at):
+            return
+        rows = touched.take(at)
+        before = self._partners(rows, side, theirs)
+        after = before + change[at]
+        self._check_single(after)
+        turned = np.flatnonzero((before > 0) != (after > 0))
+        if len(turned):
+            diff = rows.payload[0][turned].astype(np.int64)
+            yield _Asked(rows, turned, diff, before[turned] > 0, after[turned] > 0)
+
+    def _partners(self, rows: Run, side: int, others: Sequence[AnyRun]) -> NDArray[np.int64]:
+        """The number of partners of each entry."""
+        total = np.zeros(rows.rows, np.int64)
+        other = self.layout.rows[1 - side]
+        only_keys = self.node.keys > 0 and self.node.residual is None and len(other.fields) == self.node.keys
+        for run in others:
+            if only_keys:  # an entry a key: its count is the number of partners
+                total += lookup(COUNT, [run], self.layout.rows[side].probes(rows))[0].astype(np.int64)
+                continue
+            for owners, matched, at in self._matches(rows, side, run):
+                (more,) = COUNT.sum_by((matched.payload[0][at],), owners, rows.rows)
+                total += more.astype(np.int64)
+        return total
+
+    def _check_single(self, count: NDArray[np.int64]) -> None:
+        if self.node.kind is JoinKind.SINGLE and (count > 1).any():
+            raise more_than_one(self.node.text)
+
+    # -- what is given --------------------------------------------------------------------------------------------
+
+    def _shown(self, asked: _Asked) -> Changes:
+        """Rows of the left side as this kind of join gives them."""
+        kind = self.node.kind
+        if kind is JoinKind.FLAG:
+            return self._flagged(asked)
+        if kind is JoinKind.SEMI:
+            return self._of_side(0, asked, _given(asked, wanted=True))
+        return self._of_side(0, asked, _given(asked, wanted=False))
+
+    def _alone(self, side: int, asked: _Asked) -> Changes:
+        return self._of_side(side, asked, _given(asked, wanted=False))
+
+    def _of_side(self, side: int, asked: _Asked, times: NDArray[np.int64]) -> Changes:
+        keep = np.flatnonzero(times)
+        at, layout = asked.at[keep], self.layout.rows[side]
+        return self._padded(layout, asked.rows, at, times[keep])
+
+    def _padded(self, layout: RowLayout, rows: Run, at: Positions, diff: NDArray[np.int64]) -> Changes:
+        """Rows of one side, with NULL for the columns of the other."""
+        columns = {}
+        for field in self.node.fields:
+            own = field.name in layout.names
+            columns[field.name] = layout.column(field.name, rows, at) if own else no_values(field.type, len(at))
+        return Changes(columns, diff)
+
+    def _flagged(self, asked: _Asked) -> Changes:
+        layout, sides = self.layout.rows[0], [(asked.has, asked.diff)]
+        if asked.had is not None:
+            sides.insert(0, (asked.had, -asked.diff))
+        parts = []
+        for flag, diff in sides:
+            columns = {n: layout.column(n, asked.rows, asked.at) for n in self.node.outputs if n != FLAG}
+            parts.append(Changes(columns | {FLAG: pa.array(flag)}, diff))
+        return together(parts) or parts[0]
+
+    def _passing(self, side: int) -> Iterator[Changes]:
+        """Rows whose key is NULL: they have no partner, now and ever."""
+        run = self.pushed(self.layout.absent_part(side))
+        if run is None:
+            return
+        layout = self.layout.absent_rows(side)
+        self.taken += Passed(*_counted(run))
+        everything, diff = np.arange(run.rows), run.payload[0].astype(np.int64)
+        if self.node.kind is JoinKind.FLAG:
+            columns = {n: layout.column(n, run) for n in self.node.outputs if n != FLAG}
+            yield Changes(columns | {FLAG: pa.array(np.zeros(run.rows, bool))}, diff)
+        else:
+            yield self._padded(layout, run, everything, diff)
+
+
+def more_than_one(text: str) -> StepFailedError:
+    """What Spark says of a scalar subquery with several rows."""
+    return StepFailedError(
+        f"a scalar subquery gives more than one row ({text or 'uncorrelated'}), so it has no value",
+        way_out="aggregate it, as in (SELECT max(x) ...), or make its rows unique; nothing of this step was applied",
+    )
+
+
+def _given(asked: _Asked, *, wanted: bool) -> NDArray[np.int64]:
+    """How often rows are given for the first time, or no longer, where those with (or without) a partner are."""
+    now = (asked.has == wanted).astype(np.int64)
+    if asked.had is not None:
+        now -= asked.had == wanted
+    times: NDArray[np.int64] = asked.diff * now
+    return times
+
+
+def _counted(run: Run) -> tuple[int, int]:
+    diff = run.payload[0]
+    return int(diff[diff > 0].sum()), int(-diff[diff < 0].sum())
+
+
+def _distinct(probes: Words) -> Words:
+    """Sorted keys, each once."""
+    if probes.shape[1] < 2:
+        return probes
+    new = np.ones(probes.shape[1], bool)
+    new[1:] = (probes[:, 1:] != probes[:, :-1]).any(axis=0)
+    return np.ascontiguousarray(probes[:, new])

@@ -1,0 +1,171 @@
+"""Names that a person recognises for the fields of operators, which are only numbered.
+
+State is found by position (`l0`, `r1`, `a0`), whatever the columns of a query are called. Whoever reads an explanation
+knows columns and aggregates instead. So fields are followed down to the tables: a field that is a column has its name,
+one that is computed has its expression, and one that an aggregate gives is called what the query calls the aggregate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from headrace.operators.group import GroupLayout
+from headrace.operators.layout import ViewLayout
+from headrace.plan.expression import Expression
+from headrace.plan.lines import cut
+from headrace.plan.tree import FLAG, Feed, Group, Join, JoinKind, Tree
+
+_LONGEST = 120  # characters of a name: expressions over expressions could double with every operator
+# A literal, or a word (perhaps quoted, or of several parts) that is no number and no function.
+_WORD = re.compile(r"'(?:[^'\\]|\\.)*'|(?<![\w`.])(?:`[^`]+`|[^\W\d]\w*)(?:\.(?:`[^`]+`|\w+))*(?![\w`.(])")
+_SQL = frozenset({
+    "AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "ILIKE", "RLIKE", "ESCAPE", "BETWEEN", "CAST", "AS", "CASE", "WHEN",
+    "THEN", "ELSE", "END", "DISTINCT", "DIV", "TRUE", "FALSE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "INTERVAL",
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "FROM", "FOR",
+    "BOTH", "LEADING", "TRAILING",
+})  # fmt: skip
+
+Named = Callable[[str], str]
+"""The name of a column, given what an expression calls it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """Names of all fields of one tree."""
+
+    tree: Tree
+
+    @cached_property
+    def _shared(self) -> frozenset[str]:
+        """Columns that several sources have, so that the source must be said too."""
+        tables = [feed for _, _, _, feed in self.tree.feeds() if feed.producer is None]
+        read = Counter(name for feed in tables for name in {c for e in feed.expressions for c in e.columns})
+        return frozenset(name for name, times in read.items() if times > 1)
+
+    @cached_property
+    def _ports(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        found: list[tuple[tuple[str, ...], ...]] = []
+        for node in self.tree.nodes:
+            # Where several feeds end, the first names the columns, as it does in UNION ALL.
+            found.append(
+                tuple(
+                    tuple(written(output, self._of(port.feeds[0], found)) for output in port.feeds[0].outputs)
+                    for port in node.ports
+                )
+            )
+        return tuple(found)
+
+    def _of(self, feed: Feed, ports: list[tuple[tuple[str, ...], ...]]) -> Named:
+        if feed.producer is None:
+            return lambda name: f"{feed.source}.{name}" if name in self._shared else name
+        producer = feed.producer
+        return lambda name: self._given(producer, name, ports[producer])
+
+    def _given(self, number: int, name: str, ports: tuple[tuple[str, ...], ...]) -> str:
+        node = self.tree.nodes[number]
+        if name == FLAG:
+            return "exists"
+        if isinstance(node, Group) and name.startswith("a"):
+            return cut(node.plan.aggregates[int(name[1:])].sql, _LONGEST)
+        return ports[1 if name.startswith("r") else 0][int(name[1:])]
+
+    def port(self, number: int, side: int) -> tuple[str, ...]:
+        """The names of the fields that an operator takes."""
+        return self._ports[number][side]
+
+    def given(self, number: int, name: str) -> str:
+        """The name of a field that an operator gives."""
+        return self._given(number, name, self._ports[number])
+
+    def condition(self, feed: Feed) -> str | None:
+        """The condition on the way of a feed."""
+        return None if feed.condition is None else self.on_the_way(feed, feed.condition)
+
+    def on_the_way(self, feed: Feed, expression: Expression) -> str:
+        """An expression over the rows of a feed's producer; of a table, it is clear whose columns are meant."""
+        if feed.producer is None:
+            return written(expression, str, longest=None)
+        return written(expression, self._of(feed, list(self._ports)), longest=None)
+
+    def keys(self, number: int) -> tuple[tuple[str, str, str], ...]:
+        """The keys of a join: left, how they are compared, right."""
+        node = self.tree.nodes[number]
+        assert isinstance(node, Join)
+        sides = zip(*self._ports[number], strict=False)
+        # NOT IN compares with `=`; that its NULLs are kept apart is its own affair.
+        compared = ("<=>" if safe and node.kind is not JoinKind.NULL_AWARE else "=" for safe in node.safe)
+        return tuple((left, sign, right) for (left, right), sign in zip(sides, compared, strict=False))
+
+    def residual(self, number: int) -> str | None:
+        """What else must be true of the pairs of a join."""
+        node = self.tree.nodes[number]
+        assert isinstance(node, Join)
+        if node.residual is None:
+            return None
+        return written(node.residual, lambda name: self.given(number, name), longest=None)
+
+    def groups(self, layout: GroupLayout) -> ViewLayout:
+        """The layout of an aggregate with names in place of numbers."""
+        number, view = int(layout.name or len(self.tree.nodes) - 1), layout.view
+        names = self._ports[number][0]
+        fields = [replace(e, sql=name) for e, name in zip((*view.plan.keys, *view.plan.arguments), names, strict=True)]
+        keys = len(view.plan.keys)
+        plan = replace(view.plan, keys=tuple(fields[:keys]), arguments=tuple(fields[keys:]))
+        return ViewLayout(plan, view.seed)
+
+
+def written(expression: Expression, named: Named, longest: int | None = _LONGEST) -> str:
+    """An expression as SQL, with other names for its columns.
+
+    >>> from headrace.plan.expression import column
+    >>> from headrace.relation.types import SqlType
+    >>> left, right = (column(name, SqlType("bigint")) for name in ("l0", "r0"))
+    >>> sum = Expression("Add", SqlType("bigint"), "(l0 + r0)", (left, right))
+    >>> written(sum, {"l0": "price", "r0": "fee"}.__getitem__)
+    '(price + fee)'
+    """
+    text = _written(expression, named)
+    return text if longest is None else cut(text, longest)
+
+
+def _written(expression: Expression, named: Named) -> str:
+    if expression.op == "column":
+        return named(str(expression.value))
+    out, at = "", 0
+    columns: list[Expression] = []
+    for arg in expression.args:
+        if arg.op == "column":
+            columns.append(arg)
+            continue
+        found = _pattern(arg.sql).search(expression.sql, at)
+        if found is None:  # its text is not made of the texts of its parts, one after the other
+            return expression.sql
+        out += _renamed(expression.sql[at : found.start()], columns, named) + _written(arg, named)
+        at, columns = found.end(), []
+    return out + _renamed(expression.sql[at:], columns, named)
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """A text, but not in the middle of a word."""
+    before, after = (r"(?<!\w)" if text[:1].isalnum() else ""), (r"(?!\w)" if text[-1:].isalnum() else "")
+    return re.compile(before + re.escape(text) + after)
+
+
+def _renamed(text: str, columns: Sequence[Expression], named: Named) -> str:
+    """A piece of a text with other names for the columns in it; as it is, if it is not clear where they are.
+
+    Spark writes a column as the query does, so what it is called there need not be the name that it is known by.
+    """
+    words = [word for word in _WORD.finditer(text) if not word.group().startswith("'") and word.group() not in _SQL]
+    if len(words) != len(columns):
+        return text
+    out, at = "", 0
+    for word, column in zip(words, columns, strict=True):
+        out += text[at : word.start()] + named(str(column.value))
+        at = word.end()
+    return out + text[at:]

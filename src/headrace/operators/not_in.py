@@ -1,0 +1,97 @@
+"""NOT IN where NULLs may occur: a row is given unless it equals a value of the subquery, or might equal one.
+
+With T values in the subquery, N of them NULL: if T = 0 every row is given; if N > 0 none is; else those that are not
+NULL themselves and equal no value. So besides the rows of both sides, each bucket knows T and N of all buckets. While
+these two say the same as before, a step costs what an anti join costs. When they change their mind, and only then, all
+rows are asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.operators.changes import Changes, together
+from headrace.operators.join import JoinLayout
+from headrace.operators.kernel import State
+from headrace.operators.layout import COUNT
+from headrace.operators.operator import Operator, passed
+from headrace.relation.arrangement import AnyRun, lookup, scan, stretches
+from headrace.relation.run import Run, merge
+
+_VALUES, _NULLS = 0, 1
+
+
+def seen_part(layout: JoinLayout) -> str:
+    """The part with the number of values, and of NULLs among them, that every bucket has."""
+    return f"{layout.name}.seen"
+
+
+def seen(values: NDArray[np.int64], nulls: NDArray[np.bool_] | None) -> Run:
+    """What some changes of the subquery add to T and N."""
+    counts = np.array([values.sum(), 0 if nulls is None else values[nulls].sum()], np.int64)
+    return Run(np.array([[_VALUES, _NULLS]], np.uint64), (counts,))
+
+
+class NotInOperator(Operator):
+    """NOT IN in one bucket in one step."""
+
+    def __init__(self, layout: JoinLayout, state: State) -> None:
+        super().__init__(state)
+        self.layout = layout
+
+    def flush(self) -> Changes | None:
+        left, right = (self.pushed(part) for part in self.layout.parts)
+        for part, run, rows in zip(self.layout.parts, (left, right), self.layout.rows, strict=True):
+            self.keep(part, run)
+            self.taken += passed(run, rows.key_width)
+        before = self._seen(self.before(seen_part(self.layout)))
+        more = self.pushed(seen_part(self.layout))
+        self.keep(seen_part(self.layout), more)
+        after = before + (self._seen([more]) if more is not None else 0)
+        was, now = _mode(before), _mode(after)
+        theirs = list(self.before(self.layout.right_part))
+        later = [*theirs, right] if right is not None else theirs
+        if was != now:
+            mine = scan(COUNT, self.before(self.layout.left_part))
+            sums = [run for run in (mine, left) if run is not None]
+            all_rows = merge(COUNT, sums) if sums else None
+            return together([*self._given(mine, was, theirs, -1), *self._given(all_rows, now, later, 1)])
+        out = self._given(left, now, later, 1)
+        if now == "compare" and right is not None:
+            touched = self._touched(right)
+            out += [*self._given(touched, was, theirs, -1), *self._given(touched, now, later, 1)]
+        return together(out)
+
+    def _seen(self, runs: Sequence[AnyRun]) -> NDArray[np.int64]:
+        (counts,) = lookup(COUNT, runs, np.array([[_VALUES, _NULLS]], np.uint64))
+        return counts.astype(np.int64)
+
+    def _touched(self, right: Run) -> Run | None:
+        probes = self.layout.rows[1].probes(right)
+        found = []
+        for run in self.before(self.layout.left_part):
+            positions, _ = stretches(run, probes)
+            if len(positions):
+                found.append(run.take(np.unique(positions)))
+        return merge(COUNT, found) if found else None
+
+    def _given(self, rows: Run | None, mode: str, values: Sequence[AnyRun], sign: int) -> list[Changes]:
+        """The rows among these that are given."""
+        if rows is None or mode == "none":
+            return []
+        layout = self.layout.rows[0]
+        if mode == "compare":
+            (count,) = lookup(COUNT, values, layout.probes(rows))
+            null = rows.words[layout.key_width - 1].astype(bool)  # the last word of a key that can be NULL
+            rows = rows.take(np.flatnonzero((count == 0) & ~null))
+        columns = {name: layout.column(name, rows) for name in self.layout.node.outputs}
+        return [Changes(columns, sign * rows.payload[0].astype(np.int64))]
+
+
+def _mode(counts: NDArray[np.int64]) -> str:
+    if counts[_VALUES] == 0:
+        return "all"
+    return "none" if counts[_NULLS] > 0 else "compare"

@@ -1,0 +1,128 @@
+"""What an operator is: it takes change batches, holds them until it is asked, and gives the changes that they make.
+
+One operator object lives for one step in one bucket. It reads the arrangements that it had before the step and says
+which runs to add to them. `push` and `flush` are apart so that who drives the operators decides when work is done: all
+of a step at once today, and some parts of a plan less often than others tomorrow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.operators.changes import Changes
+from headrace.operators.kernel import Passed, State
+from headrace.operators.layout import COUNT
+from headrace.relation.arrangement import AnyRun, lookup
+from headrace.relation.kernels import Positions
+from headrace.relation.run import Run, merge
+
+_SAMPLE = 256
+
+
+class Operator(ABC):
+    """One operator in one bucket in one step."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.runs: dict[str, Run] = {}  # what is to be added to each arrangement
+        self.live: dict[str, int] = {}  # by how many entries each grows
+        self.taken = Passed()
+        self._held: dict[str, list[Run]] = defaultdict(list)
+
+    def push(self, part: str, changes: Run) -> None:
+        """Take changes in, by the part of the operator that they are for."""
+        self._held[part].append(changes)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was pushed."""
+        return not self._held
+
+    @abstractmethod
+    def flush(self) -> Changes | None:
+        """Add what was pushed to the state, and give what that changes."""
+
+    def before(self, part: str) -> Sequence[AnyRun]:
+        """An arrangement as it was before the step; one that need not be kept has nothing in it."""
+        return self.state.get(part, ())
+
+    def pushed(self, part: str) -> Run | None:
+        """All that was pushed for a part, added up; None if there is nothing, or nothing is left of it."""
+        runs = self._held.get(part)
+        merged = merge(COUNT, runs) if runs else None
+        return merged if merged is not None and merged.rows else None
+
+    def keep(self, part: str, change: Run | None) -> None:
+        """Add a change to an arrangement of rows, if it is one that is kept."""
+        if change is not None and part in self.state:
+            self.runs[part] = change
+            self.live[part] = grown(self.state[part], change)
+
+
+def passed(run: Run | None, key_width: int) -> Passed:
+    """Count what goes through in a run; an update is a row that goes and one that comes with the same key."""
+    if run is None or not run.rows:
+        return Passed()
+    diff = run.payload[0].astype(np.int64)
+    came, went = np.maximum(diff, 0), np.maximum(-diff, 0)
+    pairs = 0
+    if key_width and came.any() and went.any():
+        heads = np.ones(run.rows, bool)
+        heads[1:] = (run.words[:key_width, 1:] != run.words[:key_width, :-1]).any(axis=0)
+        starts = np.flatnonzero(heads)
+        pairs = int(np.minimum(np.add.reduceat(came, starts), np.add.reduceat(went, starts)).sum())
+    return Passed(int(came.sum()), int(went.sum()), pairs)
+
+
+def given(changes: Changes | None, keys: Sequence[str] = ()) -> Passed:
+    """Count what an operator gives; `keys` are the columns that tell which rows are one key."""
+    if changes is None:
+        return Passed()
+    came, went = int(changes.diff[changes.diff > 0].sum()), int(-changes.diff[changes.diff < 0].sum())
+    pairs = 0
+    if keys and came and went:
+        groups = _numbers([changes.columns[name] for name in keys])
+        there, gone = np.zeros(groups.max() + 1, np.int64), np.zeros(groups.max() + 1, np.int64)
+        np.add.at(there, groups, np.maximum(changes.diff, 0))
+        np.add.at(gone, groups, np.maximum(-changes.diff, 0))
+        pairs = int(np.minimum(there, gone).sum())
+    return Passed(came, went, pairs)
+
+
+def _numbers(columns: Sequence[object]) -> NDArray[np.int64]:
+    """The same number for rows that are equal in all of some columns."""
+    out = np.zeros(0, np.int64)
+    for i, column in enumerate(columns):
+        codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[attr-defined]
+        out = codes if i == 0 else np.unique(np.stack([out, codes]), axis=1, return_inverse=True)[1].reshape(-1)
+    numbers: NDArray[np.int64] = out - out.min()
+    return numbers
+
+
+def grown(before: Sequence[AnyRun], change: Run) -> int:
+    """Estimate by how many entries a change makes an arrangement grow, from a sample of them.
+
+    It only decides when runs are merged, and is exact again after every full merge.
+    """
+    sample = np.arange(0, change.rows, max(1, change.rows // _SAMPLE))
+    (was,) = lookup(COUNT, before, np.ascontiguousarray(change.words[:, sample]))
+    now = was + change.payload[0][sample]
+    return round(change.rows * float(((now != 0).astype(int) - (was != 0)).mean()))
+
+
+def loaded(run: AnyRun, at: Positions) -> tuple[Run, Positions]:
+    """A run in memory as it is; of a run in a file, the entries at some positions, each once.
+
+    What lies in a file is copied out, verified, before it is read: only as much of it as is needed.
+    """
+    if isinstance(run, Run):
+        return run, at
+    first = np.flatnonzero(np.diff(at, prepend=-1))  # positions never go down
+    where = np.zeros(len(at), np.int64)
+    where[first[1:]] = 1
+    return run.take(at[first]), np.cumsum(where)

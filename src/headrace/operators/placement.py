@@ -1,0 +1,301 @@
+"""Where operators run: which of them share a bucket, and what has to move between buckets.
+
+An operator that searches for keys needs equal keys in one bucket. Rows that are partitioned by (some of) these keys
+already stay where they are, so operators on one key are one stage; others are exchanged. A side that is small beside
+the other one is in every bucket instead, and then nothing of the other side has to move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from headrace.operators.feeds import why_catalyst
+from headrace.plan.tree import Feed, Group, Join, JoinKind, Node, Top, Tree
+from headrace.plan.view import Shape
+
+Names = tuple[str, ...]
+Places = tuple[int, ...]
+
+
+class Way(Enum):
+    """How rows get from where they are to their operator."""
+
+    STAY = "stays in its bucket"
+    EXCHANGE = "is exchanged"
+    EVERYWHERE = "goes to every bucket"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one operator runs.
+
+    Parameters
+    ----------
+    partition : the keys whose values decide the bucket; of a join with a side in every bucket, the fields of the other
+        side by which rows of tables are spread.
+    everywhere : the side of a join that is in every bucket; None if both are partitioned.
+    """
+
+    stage: int
+    partition: Places
+    everywhere: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a feed's rows get to their operator, and whether Catalyst evaluates them on the way."""
+
+    way: Way
+    catalyst: str | None = None  # the reason, if it does
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The places of all operators and the routes of all feeds (by operator, port and number)."""
+
+    places: tuple[Place, ...]
+    routes: dict[tuple[int, int, int], Route]
+
+    @property
+    def stages(self) -> int:
+        return 1 + max(place.stage for place in self.places)
+
+
+@dataclass(frozen=True)
+class Placer:
+    """Places the operators of one tree.
+
+    Parameters
+    ----------
+    sizes : rows of each source, as far as they are known.
+    by_catalyst : let Catalyst evaluate all feeds between operators, whether it has to or not.
+    """
+
+    tree: Tree
+    sizes: Mapping[str, int]
+    buckets: int
+    by_catalyst: bool = False
+
+    def place(self) -> Placement:
+        """Decide for every operator, from the tables upwards."""
+        places: list[Place] = []
+        routes: dict[tuple[int, int, int], Route] = {}
+        for number, node in enumerate(self.tree.nodes):
+            partition, why = self._partition[number]
+            everywhere = self._everywhere(number)
+            # A total has a row before any row has come: it is given that when the first stage has been.
+            stage = int(number in self.tree.totals)
+            for side, port in enumerate(node.ports):
+                for i, feed in enumerate(port.feeds):
+                    way = self._way(number, side, feed)
+                    reason = None if feed.producer is None else self._reason(feed)
+                    routes[number, side, i] = Route(way, reason)
+                    if feed.producer is not None:
+                        moved = way is not Way.STAY or reason is not None
+                        stage = max(stage, places[feed.producer].stage + moved)
+            places.append(Place(stage, partition, everywhere, why))
+        return Placement(tuple(places), routes)
+
+    def _reason(self, feed: Feed) -> str | None:
+        return why_catalyst(feed) or ("it raised" if self.by_catalyst else None)
+
+    # -- what is in every bucket ------------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """About how many rows each operator gives at most; 0 where nothing is known."""
+        found: list[int] = []
+        for node in self.tree.nodes:
+            given = [sum(self._rows_of(feed, found) for feed in port.feeds) for port in node.ports]
+            if isinstance(node, Top):
+                found.append(min(node.count, given[0]))
+            elif isinstance(node, Group) and not node.plan.keys:
+                found.append(1)
+            elif isinstance(node, Join) and not node.kind.pairs:
+                found.append(given[0])
+            else:
+                found.append(max(given))
+        return tuple(found)
+
+    def _rows_of(self, feed: Feed, rows: Sequence[int]) -> int:
+        return self.sizes.get(feed.source, 0) if feed.producer is None else rows[feed.producer]
+
+    def side_rows(self, number: int, side: int) -> int:
+        """About how many rows enter a port."""
+        return sum(self._rows_of(feed, self.rows) for feed in self.tree.nodes[number].ports[side].feeds)
+
+    def _everywhere(self, number: int) -> int | None:
+        node = self.tree.nodes[number]
+        if not isinstance(node, Join) or node.kind in (JoinKind.FULL, JoinKind.NULL_AWARE):
+            return None  # rows of both sides are given alone, or rows of all buckets decide: keys must be in one bucket
+        left, right = (self.side_rows(number, side) for side in (0, 1))
+        if not node.keys:
+            return 0 if node.kind is JoinKind.INNER and 0 < left < right else 1
+        if 0 < right * self.buckets <= left:
+            return 1
+        if node.kind is JoinKind.INNER and 0 < left * self.buckets <= right:
+            return 0
+        return None
+
+    # -- what is partitioned by what ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _partition(self) -> tuple[tuple[Places, str], ...]:
+        decided: list[tuple[Places, str]] = []
+        for number in range(len(self.tree.nodes)):
+            decided.append(self._decide(number, decided))
+        return tuple(decided)
+
+    def _decide(self, number: int, decided: list[tuple[Places, str]]) -> tuple[Places, str]:
+        node = self.tree.nodes[number]
+        everywhere = self._everywhere(number)
+        if everywhere is not None:
+            return self._spread(number, 1 - everywhere), "one side is in every bucket, the other stays where it is"
+        keys = _keys(node)
+        if not keys:
+            return (), "there is one row, or one order of all rows, so one bucket has it"
+        if self._is_bag(number):
+            return tuple(range(keys)), "rows of the answer may lie in any bucket, and stay in that which gives them"
+        best: tuple[int, Places] = (0, ())
+        for side, port in enumerate(node.ports):
+            for feed in port.feeds:
+                for partition in self._given(feed, decided):
+                    if partition and max(partition) < keys:
+                        score = self._score(number, side, partition, decided)
+                        best = max(best, (score, partition), key=lambda pair: pair[0])
+        if best[0]:
+            return best[1], "rows that come from operators are partitioned so already"
+        wish = self._wish(number)
+        places = tuple(p for p in (_place(node, name) for name in wish) if p is not None and p < keys)
+        if wish and len(places) == len(wish):
+            return places, "the next join needs it so"
+        return tuple(range(keys)), "equal keys must meet"
+
+    def _is_bag(self, number: int) -> bool:
+        """Whether an operator only counts rows: the answer of a query that groups nothing.
+
+        An operator gives a bag in each bucket, so no bucket ever has to take away what it does not have.
+        """
+        node = self.tree.nodes[number]
+        return isinstance(node, Group) and node.plan.shape is Shape.ROWS
+
+    def _score(self, number: int, side: int, partition: Places, decided: list[tuple[Places, str]]) -> int:
+        """How many rows stay where they are with this partition."""
+        total = 0
+        for port in self.tree.nodes[number].ports:
+            for feed in port.feeds:
+                if feed.producer is not None and partition in self._given(feed, decided):
+                    total += 1 + self.rows[feed.producer]
+        return total
+
+    def _given(self, feed: Feed, decided: Sequence[tuple[Places, str]]) -> list[Places]:
+        """By which fields of its port the rows of a feed are partitioned already."""
+        if feed.producer is None:
+            return []
+        found = []
+        for names in self._partitioned(feed.producer, decided):
+            places = [_output(feed, name) for name in names]
+            if None not in places:
+                found.append(tuple(p for p in places if p is not None))
+        return found
+
+    def _partitioned(self, number: int, decided: Sequence[tuple[Places, str]]) -> list[Names]:
+        """By which of its fields the rows that an operator gives are partitioned."""
+        node, (partition, _) = self.tree.nodes[number], decided[number]
+        if isinstance(node, Group | Top):
+            return [tuple(f"k{i}" for i in partition)]
+        everywhere = self._everywhere(number)
+        if everywhere is not None:
+            return self._still(number, 1 - everywhere, decided)
+        sides = {JoinKind.INNER: (0, 1), JoinKind.FULL: ()}.get(node.kind, (0,))
+        named = [tuple(node.ports[side].fields[i].name for i in partition) for side in sides]
+        return [names for names in named if set(names) <= set(node.outputs)]
+
+    def _still(self, number: int, side: int, decided: Sequence[tuple[Places, str]]) -> list[Names]:
+        """By which fields the rows of a side are partitioned that does not move."""
+        node = self.tree.nodes[number]
+        port = node.ports[side]
+        common: list[Places] | None = None
+        for feed in port.feeds:
+            own = [decided[number][0]] if feed.producer is None else self._given(feed, decided)
+            common = own if common is None else [places for places in common if places in own]
+        named = [tuple(port.fields[i].name for i in places) for places in common or []]
+        given = {field.name for field in node.fields}
+        return [names for names in named if set(names) <= given]
+
+    def _spread(self, number: int, side: int) -> Places:
+        """By which fields rows of tables are spread, where any bucket would do."""
+        node = self.tree.nodes[number]
+        port = node.ports[side]
+        names = [field.name for field in port.fields]
+        wish = self._wish(number)
+        if wish and set(wish) <= set(names):
+            return tuple(names.index(name) for name in wish)
+        keys = _keys(node)
+        return tuple(range(keys or len(names)))
+
+    def _wish(self, number: int) -> Names:
+        """By which of its fields the operator that reads from this one would like to have its rows partitioned."""
+        readers = [(n, side, feed) for n, side, _, feed in self.tree.feeds() if feed.producer == number]
+        if len(readers) != 1:
+            return ()
+        consumer, side, feed = readers[0]
+        node = self.tree.nodes[consumer]
+        if not isinstance(node, Join):
+            return ()
+        everywhere = self._everywhere(consumer)
+        if everywhere == side:
+            return ()
+        places: Sequence[int | None] = range(node.keys)
+        if everywhere is not None:
+            names = [field.name for field in node.ports[side].fields]
+            places = [names.index(name) if name in names else None for name in self._wish(consumer)]
+        found = [None if p is None else _column(feed, p) for p in places]
+        return () if None in found else tuple(name for name in found if name is not None)
+
+    def _way(self, number: int, side: int, feed: Feed) -> Way:
+        everywhere = self._everywhere(number)
+        if everywhere == side:
+            return Way.EVERYWHERE
+        if feed.producer is None:
+            return Way.EXCHANGE
+        if everywhere is not None or self._is_bag(number):
+            return Way.STAY
+        given = self._given(feed, self._partition)
+        return Way.STAY if self._partition[number][0] in given else Way.EXCHANGE
+
+
+def _keys(node: Node) -> int:
+    """How many fields of a port are keys."""
+    if isinstance(node, Join):
+        return node.keys
+    return len(node.plan.keys) if isinstance(node, Group) else 0
+
+
+def _place(node: Node, name: str) -> int | None:
+    """Where a field that an operator gives is among the fields of its ports."""
+    if isinstance(node, Group):
+        return int(name[1:]) if name.startswith("k") else None
+    for port in node.ports:
+        for i, field in enumerate(port.fields):
+            if field.name == name:
+                return i
+    return None
+
+
+def _output(feed: Feed, name: str) -> int | None:
+    """At which place a feed gives a field of its producer as it is."""
+    for i, output in enumerate(feed.outputs):
+        if output.op == "column" and output.value == name:
+            return i
+    return None
+
+
+def _column(feed: Feed, place: int) -> str | None:
+    """The field of its producer that a feed gives at a place, if it does so as it is."""
+    output = feed.outputs[place]
+    return str(output.value) if output.op == "column" else None

@@ -1,0 +1,134 @@
+"""ORDER BY with LIMIT as an operator: the first rows are kept, and all others in case some of the first leave.
+
+A row that comes is compared with the rows at the top. Only when one of those leaves is what is below looked at, to
+refill the top. All rows of the order are in one bucket, because there is one top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.operators.changes import Changes, RowLayout, together
+from headrace.operators.kernel import State
+from headrace.operators.layout import COUNT
+from headrace.operators.operator import Operator, passed
+from headrace.operators.order import first_rows
+from headrace.plan.tree import Top
+from headrace.plan.view import Order
+from headrace.relation.arrangement import scan
+from headrace.relation.run import Run, merge
+from headrace.relation.types import SqlType
+
+_ALL = 1 << 62  # of an OFFSET without a LIMIT
+
+
+@dataclass(frozen=True)
+class TopLayout:
+    """How the first rows are kept."""
+
+    node: Top
+    name: str
+    seed: int
+
+    @property
+    def rows_part(self) -> str:
+        """All rows."""
+        return f"{self.name}.rows"
+
+    @property
+    def top_part(self) -> str:
+        """The first of them: as many as are skipped and as are given."""
+        return f"{self.name}.top"
+
+    @cached_property
+    def rows(self) -> RowLayout:
+        return RowLayout(self.node.port.fields, 0, (), self.seed)
+
+    @cached_property
+    def order(self) -> tuple[Order, ...]:
+        """The order of all rows: ties are broken by the columns that ORDER BY does not name."""
+        names = self.rows.names
+        asked = tuple(Order(names[i], descending, first) for i, descending, first in self.node.order)
+        named = {item.column for item in asked}
+        return (*asked, *(Order(name, False, True) for name in names if name not in named))
+
+    @cached_property
+    def wanted(self) -> int:
+        """How many rows are at the top: those that are skipped and those that are given."""
+        return min(self.node.count, _ALL) + self.node.offset
+
+    @cached_property
+    def types(self) -> dict[str, SqlType]:
+        return {field.name: field.type for field in self.node.port.fields}
+
+
+class TopOperator(Operator):
+    """The first rows of an order, in one step."""
+
+    def __init__(self, layout: TopLayout, state: State) -> None:
+        super().__init__(state)
+        self.layout = layout
+
+    def flush(self) -> Changes | None:
+        layout = self.layout
+        change = self.pushed(layout.rows_part)
+        self.taken += passed(change, 0)
+        if change is None:
+            return None
+        self.keep(layout.rows_part, change)
+        before = scan(COUNT, self.before(layout.top_part))
+        after = self._top(self._candidates(before, change))
+        old = self._rows_of(before)
+        moved = layout.rows.run(_sum([_signed(old, -1), _signed(after, 1)]))
+        if moved.rows:
+            self.runs[layout.top_part] = moved
+            self.live[layout.top_part] = int(moved.payload[0].sum())
+        return together([_signed(self._shown(old), -1), _signed(self._shown(after), 1)])
+
+    def _candidates(self, before: Run | None, change: Run) -> pa.Table:
+        """Rows among which the first ones are: those at the top and those that came, unless one at the top left."""
+        wanted = self.layout.wanted
+        there = 0 if before is None else int(before.payload[0].sum())
+        if before is not None and there >= wanted:
+            held = merge(COUNT, [before, change])
+            first, last = held.find(np.ascontiguousarray(before.words))
+            left = np.flatnonzero(last > first)
+            still = np.zeros(before.rows, np.int64)
+            still[left] = held.payload[0][first[left]]
+            if (still >= before.payload[0]).all():
+                came = change.take(np.flatnonzero(change.payload[0] > 0))
+                return self._rows_of(merge(COUNT, [before, came]))
+        runs = [*self.before(self.layout.rows_part), change]
+        return self._rows_of(scan(COUNT, runs))
+
+    def _top(self, rows: pa.Table) -> pa.Table:
+        return first_rows(rows, self.layout.order, self.layout.types, min(self.layout.wanted, rows.num_rows))
+
+    def _shown(self, rows: pa.Table) -> pa.Table:
+        """Without the rows that are skipped."""
+        offset = self.layout.node.offset
+        return first_rows(rows, self.layout.order, self.layout.types, rows.num_rows).slice(offset) if offset else rows
+
+    def _rows_of(self, run: Run | None) -> pa.Table:
+        """The rows of a run, each as often as it occurs, but never more often than could be at the top."""
+        layout = self.layout.rows
+        if run is None:
+            return pa.table({f.name: pa.array([], f.type.arrow) for f in layout.fields})
+        changes = layout.changes(run)
+        times = np.clip(changes.diff, 0, self.layout.wanted)
+        if (times == 1).all():
+            return pa.table(changes.columns)
+        return pa.table(changes.take(np.repeat(np.arange(changes.rows), times)).columns)
+
+
+def _signed(rows: pa.Table, sign: int) -> Changes:
+    columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+    return Changes(columns, np.full(rows.num_rows, sign, np.int64))
+
+
+def _sum(parts: list[Changes]) -> Changes:
+    return together(parts) or parts[0]

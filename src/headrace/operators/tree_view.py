@@ -1,0 +1,410 @@
+"""A view kept by a tree of operators, as the runtime sees it.
+
+In a stage, each bucket runs its operators one after the other: what arrived is pushed into them, and what they give on
+`flush` goes on, to an operator of the same stage directly, to others through the runtime. Nothing here knows where a
+bucket runs; the inline and the Spark executor both call the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.operators.changes import Changes, RowLayout, by_bucket, lead_of, null_in
+from headrace.operators.delta import not_summable
+from headrace.operators.feeds import fed, repeated
+from headrace.operators.group import GroupLayout, GroupOperator
+from headrace.operators.join import JoinLayout, JoinOperator
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic
+from headrace.operators.layout import COUNT, ViewLayout
+from headrace.operators.not_in import NotInOperator, seen, seen_part
+from headrace.operators.operator import Operator, given
+from headrace.operators.placement import Placement, Placer, Way
+from headrace.operators.top import TopLayout, TopOperator
+from headrace.plan.tree import Feed, Group, Join, JoinKind, Tree
+from headrace.relation.run import Run
+from headrace.rings import Group as Ring
+
+Layout = JoinLayout | GroupLayout | TopLayout
+FeedId = tuple[int, int, int]
+Delivery = tuple[int, str, Run]  # bucket, part, changes
+
+_FEED = "feed"
+
+
+@dataclass(frozen=True)
+class TreeView:
+    """A maintained view of any query.
+
+    Parameters
+    ----------
+    sizes : rows of each source when the view was planned.
+    static : tables that never change once the view is there.
+    by_catalyst : let Catalyst evaluate all that is between operators: a row has raised where kernels evaluated it.
+    """
+
+    tree: Tree
+    seed: int
+    buckets: int
+    sizes: Mapping[str, int]
+    static: frozenset[str] = frozenset()
+    by_catalyst: bool = False
+
+    def evaluated_by_catalyst(self) -> TreeView:
+        """The same view over the same state, with Catalyst in place of kernels between operators."""
+        return replace(self, by_catalyst=True)
+
+    @cached_property
+    def placement(self) -> Placement:
+        return Placer(self.tree, self.sizes, self.buckets, self.by_catalyst).place()
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """How each operator keeps what it keeps."""
+        last = len(self.tree.nodes) - 1
+        out: list[Layout] = []
+        for number, node in enumerate(self.tree.nodes):
+            name = "" if number == last else str(number)
+            if isinstance(node, Join):
+                out.append(JoinLayout(node, name, self.seed))
+            elif isinstance(node, Group):
+                out.append(GroupLayout(node, name, self.seed))
+            else:
+                out.append(TopLayout(node, name, self.seed))
+        return tuple(out)
+
+    @property
+    def layout(self) -> ViewLayout:
+        """The layout of the answer."""
+        root = self.layouts[-1]
+        assert isinstance(root, GroupLayout)
+        return root.view
+
+    # -- the protocol of a view -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _sources(self) -> dict[str, tuple[FeedId, Feed]]:
+        return {feed.source: ((n, side, i), feed) for n, side, i, feed in self.tree.feeds() if feed.producer is None}
+
+    @cached_property
+    def sides(self) -> tuple[MapSide, ...]:
+        return tuple(
+            MapSide(f.table, f.source, f.condition, f.outputs, () if f.times is None else (f.times,))
+            for _, f in self._sources.values()
+        )
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Ring]:
+        return {part: ring for number in range(len(self.layouts)) for part, ring in self._kept(number).items()}
+
+    def _kept(self, number: int) -> dict[str, Ring]:
+        layout = self.layouts[number]
+        if isinstance(layout, GroupLayout):
+            return dict(layout.arrangements)
+        if isinstance(layout, TopLayout):
+            return {layout.rows_part: COUNT, layout.top_part: COUNT}
+        kept: dict[str, Ring] = {
+            part: COUNT for side, part in enumerate(layout.parts) if self.why_kept(number, side) is not None
+        }
+        return kept | ({seen_part(layout): COUNT} if layout.node.kind is JoinKind.NULL_AWARE else {})
+
+    def why_kept(self, number: int, side: int) -> str | None:
+        """Why a join keeps the rows of a side; None if it need not."""
+        node = self.tree.nodes[number]
+        assert isinstance(node, Join)
+        mine, other = (not self._is_static(number, s) for s in (side, 1 - side))
+        names = ("left", "right")
+        if other:
+            return f"a change of the {names[1 - side]} side looks for its partners here"
+        if mine and node.kind is not JoinKind.INNER and side == 1:
+            return "whether a row has a partner is a matter of how many there are"
+        if mine and node.kind is JoinKind.FULL:
+            return "rows without a partner are given"
+        return None
+
+    def _is_static(self, number: int, side: int) -> bool:
+        for feed in self.tree.nodes[number].ports[side].feeds:
+            if feed.producer is None:
+                if feed.table not in self.static:
+                    return False
+            elif not all(self._is_static(feed.producer, s) for s in range(len(self.tree.nodes[feed.producer].ports))):
+                return False
+        return True
+
+    @cached_property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        out: list[list[str]] = [[] for _ in range(self.placement.stages)]
+        for number, place in enumerate(self.placement.places):
+            out[place.stage] += self._kept(number)
+        return tuple(map(tuple, out))
+
+    @cached_property
+    def _shared(self) -> frozenset[str]:
+        """Parts that are the same in every bucket, and are stored by one."""
+        found = set()
+        for layout, place in zip(self.layouts, self.placement.places, strict=True):
+            if isinstance(layout, JoinLayout):
+                if place.everywhere is not None:
+                    found.add(layout.parts[place.everywhere])
+                if layout.node.kind is JoinKind.NULL_AWARE:
+                    found.add(seen_part(layout))
+        return frozenset(found)
+
+    def home(self, part: str, bucket: int) -> int:
+        return 0 if part in self._shared else bucket
+
+    @cached_property
+    def seeds(self) -> Lifted:
+        """What a new view gets before its rows: totals have a row even if their tables have none."""
+        nothing = Run(np.zeros((1, 1), np.uint64), (np.ones(1, np.int64),))
+        totals = [self.layouts[number] for number in self.tree.totals]
+        parts = {layout.seed_part: nothing for layout in totals if isinstance(layout, GroupLayout)}
+        return {self._one_bucket: parts} if parts else {}
+
+    @cached_property
+    def _one_bucket(self) -> int:
+        (bucket,) = by_bucket(np.zeros(1, np.uint64), self.buckets)
+        return bucket
+
+    def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
+        (number, _, _), _ = self._sources[source]
+        layout = self.layouts[number]
+        if not isinstance(layout, GroupLayout):
+            return {}
+        keys = len(layout.node.plan.keys)
+        return not_summable(layout.view, replace(rows, keys=rows.keys[:keys], arguments=rows.keys[keys:]))
+
+    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+        feed_id, feed = self._sources[source]
+        fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
+        diff = rows.diff if feed.times is None else repeated(rows.diff, rows.arguments[0])
+        changes = Changes({field.name: column for field, column in zip(fields, rows.keys, strict=True)}, diff)
+        out: Lifted = {}
+        for bucket, part, run in self._deliveries(feed_id, changes, None, own):
+            out.setdefault(bucket, {})[part] = run
+        return out
+
+    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+        operators: dict[int, Operator] = {}
+        done = Reduced()
+        for part, runs in incoming.items():
+            number = self._owner[part]
+            if self.placement.places[number].stage == stage:
+                operator = self._operator(operators, number, state)
+                for run in runs:
+                    operator.push(part, run)
+            else:
+                done.sent.extend(Sent(self.placement.places[number].stage, bucket, part, run) for run in runs)
+        for number, place in enumerate(self.placement.places):
+            operator_ = operators.get(number)
+            if place.stage == stage and operator_ is not None:
+                done = self._run(number, operator_, bucket, state, operators, done)
+        return done
+
+    # -- one operator -------------------------------------------------------------------------------------------------
+
+    def _operator(self, operators: dict[int, Operator], number: int, state: State) -> Operator:
+        if number not in operators:
+            layout = self.layouts[number]
+            own = {part: state[part] for part in self._kept(number)}
+            if isinstance(layout, GroupLayout):
+                operators[number] = GroupOperator(layout, own)
+            elif isinstance(layout, TopLayout):
+                operators[number] = TopOperator(layout, own)
+            elif layout.node.kind is JoinKind.NULL_AWARE:
+                operators[number] = NotInOperator(layout, own)
+            else:
+                operators[number] = JoinOperator(layout, own)
+        return operators[number]
+
+    def _run(
+        self,
+        number: int,
+        operator: Operator,
+        bucket: int,
+        state: State,
+        operators: dict[int, Operator],
+        done: Reduced,
+    ) -> Reduced:
+        changes = operator.flush()
+        for part, run in operator.runs.items():
+            if run.rows and (bucket == 0 or part not in self._shared):
+                done.runs[part] = run
+                done.live[part] = operator.live[part]
+        layout = self.layouts[number]
+        keys = layout.output_keys if isinstance(layout, JoinLayout) else ()
+        if isinstance(layout, GroupLayout):
+            keys = tuple(f"k{i}" for i in range(len(layout.node.plan.keys)))
+        done.traffic[str(number)] = Traffic(operator.taken, given(changes, keys))
+        if isinstance(operator, GroupOperator) and number == len(self.layouts) - 1:
+            return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
+        if changes is not None and changes.rows:
+            for feed_id, feed in self._readers[number]:
+                self._pass_on(feed_id, feed, number, changes, bucket, state, operators, done)
+        return done
+
+    @cached_property
+    def _readers(self) -> dict[int, list[tuple[FeedId, Feed]]]:
+        out: dict[int, list[tuple[FeedId, Feed]]] = {number: [] for number in range(len(self.tree.nodes))}
+        for n, side, i, feed in self.tree.feeds():
+            if feed.producer is not None:
+                out[feed.producer].append(((n, side, i), feed))
+        return out
+
+    def _pass_on(
+        self,
+        feed_id: FeedId,
+        feed: Feed,
+        number: int,
+        changes: Changes,
+        bucket: int,
+        state: State,
+        operators: dict[int, Operator],
+        done: Reduced,
+    ) -> None:
+        stage = self.placement.places[feed_id[0]].stage
+        if self.placement.routes[feed_id].catalyst is not None:
+            done.sent.append(Sent(stage, bucket, feed_part(feed_id), self.given_rows(number).run(changes)))
+            return
+        fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
+        here = stage == self.placement.places[number].stage
+        for to, part, run in self._deliveries(feed_id, fed(feed, changes, fields), bucket, None):
+            if here:
+                self._operator(operators, feed_id[0], state).push(part, run)
+            else:
+                done.sent.append(Sent(stage, to, part, run))
+
+    def given_rows(self, number: int) -> RowLayout:
+        """The layout in which an operator's rows travel to Catalyst."""
+        return RowLayout(self.tree.nodes[number].fields, 0, (), self.seed)
+
+    def delivered(
+        self, feed_id: FeedId, columns: list[pa.Array], diff: NDArray[np.int64], times: pa.Array | None, bucket: int
+    ) -> list[Sent]:
+        """Send on what Catalyst made of a feed's rows of one bucket."""
+        fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
+        diff = diff if times is None else repeated(diff, times)
+        changes = Changes({field.name: column for field, column in zip(fields, columns, strict=True)}, diff)
+        stage = self.placement.places[feed_id[0]].stage
+        return [Sent(stage, to, part, run) for to, part, run in self._deliveries(feed_id, changes, bucket, None)]
+
+    # -- from rows to parts of an operator ----------------------------------------------------------------------------
+
+    def _deliveries(
+        self, feed_id: FeedId, changes: Changes, bucket: int | None, own: Collection[int] | None
+    ) -> Iterator[Delivery]:
+        """Where changes go: to which bucket and part, as runs. `own` limits the buckets, `bucket` is where they are."""
+        if not changes.rows:
+            return
+        layout, way = self.layouts[feed_id[0]], self.placement.routes[feed_id].way
+        mine = range(self.buckets) if own is None else own
+        if isinstance(layout, JoinLayout):
+            yield from self._to_join(layout, feed_id, way, changes, bucket, mine)
+        elif isinstance(layout, TopLayout):
+            if self._one_bucket in mine:
+                yield self._one_bucket, layout.rows_part, layout.rows.run(changes)
+        elif way is Way.STAY:
+            assert bucket is not None
+            for part, run in layout.parts(changes).items():
+                yield bucket, part, run
+        else:
+            partition = self.placement.places[feed_id[0]].partition
+            if own is not None and partition:
+                changes = self._own_share(layout, partition, changes, own)
+            for to, parts in layout.parts_by_bucket(changes, partition, self.buckets).items():
+                for part, run in parts.items():
+                    if to in mine:
+                        yield to, part, run
+
+    def _own_share(
+        self, layout: GroupLayout, partition: tuple[int, ...], changes: Changes, own: Collection[int]
+    ) -> Changes:
+        """The rows of some buckets only: each task reads all rows, and sums its own."""
+        types = [layout.node.plan.keys[i].type for i in partition]
+        lead = lead_of([changes.columns[f"k{i}"] for i in partition], types, self.seed)
+        found = [at for b, at in by_bucket(lead, self.buckets).items() if b in own]
+        return changes.take(np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64))
+
+    def _to_join(
+        self,
+        layout: JoinLayout,
+        feed_id: FeedId,
+        way: Way,
+        changes: Changes,
+        bucket: int | None,
+        mine: Collection[int],
+    ) -> Iterator[Delivery]:
+        number, side, _ = feed_id
+        node, rows, part = layout.node, layout.rows[side], layout.parts[side]
+        if node.kind is JoinKind.NULL_AWARE and side == 1:
+            nulls = null_in([changes.columns[rows.names[0]]])
+            for to in mine:
+                yield to, seen_part(layout), seen(changes.diff, nulls)
+        unsafe = [name for name, safe in zip(rows.names, node.safe, strict=False) if not safe]
+        missing = null_in([changes.columns[name] for name in unsafe])
+        if missing is not None:
+            absent = changes.take(np.flatnonzero(missing))
+            changes = changes.take(np.flatnonzero(~missing))
+            if layout.passes_absent(side):
+                for to, piece in self._spread_out(number, side, way, absent, bucket):
+                    if to in mine:
+                        yield to, layout.absent_part(side), layout.absent_rows(side).run(piece)
+        if way is Way.EVERYWHERE:
+            run = rows.run(changes)
+            if run.rows:
+                yield from ((to, part, run) for to in mine)
+            return
+        for to, piece in self._spread_out(number, side, way, changes, bucket):
+            if to in mine:
+                yield to, part, rows.run(piece)
+
+    def _spread_out(
+        self, number: int, side: int, way: Way, changes: Changes, bucket: int | None
+    ) -> Iterator[tuple[int, Changes]]:
+        if way is Way.STAY:
+            assert bucket is not None
+            yield bucket, changes
+            return
+        fields = self.tree.nodes[number].ports[side].fields
+        partition = self.placement.places[number].partition
+        if not partition:
+            yield self._one_bucket, changes
+            return
+        columns = [changes.columns[fields[i].name] for i in partition]
+        lead = lead_of(columns, [fields[i].type for i in partition], self.seed)
+        for to, at in by_bucket(lead, self.buckets).items():
+            yield to, changes.take(at) if len(at) < changes.rows else changes
+
+    # -- which part is whose ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _owner(self) -> dict[str, int]:
+        """The operator that each part of a delivery is for."""
+        out: dict[str, int] = {}
+        for number, layout in enumerate(self.layouts):
+            if isinstance(layout, JoinLayout):
+                parts = [*layout.parts, layout.absent_part(0), layout.absent_part(1), seen_part(layout)]
+            elif isinstance(layout, GroupLayout):
+                parts = [*layout.arrangements, layout.seed_part]
+            else:
+                parts = [layout.rows_part]
+            out |= dict.fromkeys(parts, number)
+        return out
+
+
+def feed_part(feed_id: FeedId) -> str:
+    """The part under which rows travel to Catalyst."""
+    return "/".join([_FEED, *map(str, feed_id)])
+
+
+def feed_of(part: str) -> FeedId | None:
+    """The feed that a part is of, if it is on its way to Catalyst."""
+    if not part.startswith(f"{_FEED}/"):
+        return None
+    number, side, i = map(int, part.split("/")[1:])
+    return number, side, i

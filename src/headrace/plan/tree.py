@@ -1,0 +1,213 @@
+"""A query as a tree of operators, free of Spark: what each of them reads, and what it is asked to do.
+
+Only what needs state is an operator: joins, aggregates, the first rows of an order. Everything else, a filter, a
+projection, a UNION ALL, happens on the way from one operator to the next: it is part of a *feed*. A *port* is where
+changes enter an operator, and several feeds may end in one port, because adding changes is what UNION ALL means.
+
+Fields have names of their own in each operator, by position, so that state written under them is found again whatever
+the columns of the query are called: `l0, l1, ...` and `r0, ...` of a join, `k0, ...` and `v0, ...` that an aggregate
+takes, `k0, ...` and `a0, ...` that it gives, `c0, ...` of sorted rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from headrace.plan.expression import Expression
+from headrace.plan.view import Shape, ViewPlan
+from headrace.relation.types import SqlType
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of the rows that an operator takes or gives."""
+
+    name: str
+    type: SqlType
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Rows on their way to an operator: from a table, or from another operator.
+
+    Parameters
+    ----------
+    producer : the number of the operator that the rows come from; None for a table.
+    table, source : the table, and which of its occurrences in the query this is.
+    condition, outputs : over the fields of the producer, or the columns of the table.
+    times : how often each row is meant, where a column says so (INTERSECT ALL, EXCEPT ALL).
+    """
+
+    producer: int | None
+    condition: Expression | None
+    outputs: tuple[Expression, ...]
+    table: str = ""
+    source: str = ""
+    times: Expression | None = None
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that is evaluated on the way: condition, outputs, and how often."""
+        others = tuple(part for part in (self.condition, self.times) if part is not None)
+        return (*others, *self.outputs)
+
+
+@dataclass(frozen=True)
+class Port:
+    """Where changes enter an operator."""
+
+    fields: tuple[Field, ...]
+    feeds: tuple[Feed, ...]
+
+
+class JoinKind(Enum):
+    """What a join gives. A right outer join is a left one with its sides exchanged."""
+
+    INNER = "inner join"
+    LEFT = "left outer join"
+    FULL = "full outer join"
+    SEMI = "semi join"  # EXISTS, IN
+    ANTI = "anti join"  # NOT EXISTS
+    NULL_AWARE = "null-aware anti join"  # NOT IN, where NULLs may occur
+    FLAG = "existence join"  # EXISTS in an expression: every row, and whether it has a partner
+    SINGLE = "single join"  # a correlated scalar subquery: a left outer join with one partner at most
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether rows of the left side without a partner are given too."""
+        return self not in (JoinKind.INNER, JoinKind.SEMI)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether rows of both sides are put together."""
+        return self in (JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL, JoinKind.SINGLE)
+
+
+FLAG = "x"  # the field of an existence join
+
+
+@dataclass(frozen=True)
+class Join:
+    """Rows of two sides whose keys, the first fields of each port, are equal.
+
+    Parameters
+    ----------
+    safe : for each key, whether NULL equals NULL (`<=>`).
+    residual : what else must be true of a pair, over the fields of both sides.
+    outputs : the fields that are given, of both sides.
+    """
+
+    kind: JoinKind
+    left: Port
+    right: Port
+    keys: int
+    safe: tuple[bool, ...]
+    residual: Expression | None
+    outputs: tuple[str, ...]
+    text: str  # the condition, for people
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return (self.left, self.right)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        out = []
+        known = {field.name: field for port in self.ports for field in port.fields}
+        for name in self.outputs:
+            if name == FLAG:
+                out.append(Field(FLAG, SqlType("boolean"), False))
+                continue
+            field = known[name]
+            optional = self.kind is JoinKind.FULL or (
+                name.startswith("r") and self.kind in (JoinKind.LEFT, JoinKind.SINGLE)
+            )
+            out.append(Field(name, field.type, field.nullable or optional))
+        return tuple(out)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Aggregates by group, or without groups; with no aggregates it is DISTINCT.
+
+    Parameters
+    ----------
+    plan : keys, arguments and aggregates; its other parts mean nothing here.
+    single : a scalar subquery that might give several rows, which is an error: a0 is its value, a1 how many there are.
+    """
+
+    port: Port
+    plan: ViewPlan
+    single: bool = False
+    text: str = ""
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return (self.port,)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        keys = [Field(f"k{i}", key.type, key.nullable) for i, key in enumerate(self.plan.keys)]
+        return (*keys, *(Field(f"a{i}", a.type, True) for i, a in enumerate(self.plan.aggregates)))
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first rows in an order, after some that are skipped.
+
+    Parameters
+    ----------
+    order : (field, descending, nulls first), most significant first; other fields break ties.
+    """
+
+    port: Port
+    order: tuple[tuple[int, bool, bool], ...]
+    count: int
+    offset: int = 0
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return (self.port,)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.port.fields
+
+
+Node = Join | Group | Top
+
+
+@dataclass(frozen=True)
+class Tree:
+    """All operators of a view, each after those it reads from; the last is the view's own answer."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def root(self) -> Group:
+        """The answer: groups, or the rows themselves as a bag."""
+        last = self.nodes[-1]
+        assert isinstance(last, Group)
+        return last
+
+    def feeds(self) -> Iterator[tuple[int, int, int, Feed]]:
+        """All feeds, with the number of their operator, of its port, and their own."""
+        for number, node in enumerate(self.nodes):
+            for side, port in enumerate(node.ports):
+                for i, feed in enumerate(port.feeds):
+                    yield number, side, i, feed
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that the query reads."""
+        return tuple(dict.fromkeys(feed.table for _, _, _, feed in self.feeds() if feed.producer is None))
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Operators that have a row before any change has come: aggregates without groups."""
+        inner = enumerate(self.nodes[:-1])
+        return tuple(n for n, node in inner if isinstance(node, Group) and node.plan.shape is Shape.TOTAL)

@@ -1,0 +1,61 @@
+"""Closing windows at the end of a step: a pass over the buckets of a view, after its rows have been added.
+
+How far the watermark has come is known only when all rows of a step have been seen, wherever they were. So this is a
+pass of its own, over state that is small by nature: the windows that are still open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.operators.closed import Closing, close
+from headrace.relation.run import Run
+from headrace.runtime.location import Location
+from headrace.runtime.log import BucketState, RunRef
+from headrace.runtime.openruns import OPEN
+from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
+from headrace.runtime.tasks import store, write_run
+
+
+@dataclass(frozen=True)
+class ClosingTask:
+    """Which groups of a view to close: those that are over at a moment, in microseconds."""
+
+    view: str
+    closing: Closing
+    until: int
+    step: int
+
+
+def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResult:
+    """Close the groups of one bucket; what was in several runs of it may be in fewer, smaller ones then."""
+    layout, result = task.closing.layout, BucketResult()
+    names = {part: view_arrangement(task.view, part) for part in layout.arrangements}
+    before = {part: program.bucket_state(name, bucket) for part, name in names.items()}
+    state = {part: OPEN.of(program.root, own) for part, own in before.items()}
+    closed = close(task.closing, state, task.until, task.step)
+    if closed is None:
+        return result
+    for part, rests in closed.rests.items():
+        if rests:
+            kept = _replaced(program, before[part], rests)
+            live = before[part].live - closed.gone[part] if kept else 0
+            result.buckets.setdefault(names[part], {})[bucket] = BucketState(kept, live)
+    if closed.groups.rows:
+        final = final_arrangement(task.view)
+        there = program.bucket_state(final, bucket)
+        live, runs = there.live + closed.groups.rows, OPEN.of(program.root, there)
+        store(program, final, bucket, layout.ring, closed.groups, live, there, runs, result)
+        result.closed[task.view] = closed.groups.rows
+    return result
+
+
+def _replaced(program: Program, before: BucketState, rests: dict[int, Run]) -> tuple[RunRef, ...]:
+    location = Location(program.root)
+    kept = []
+    for i, ref in enumerate(before.runs):
+        if i not in rests:
+            kept.append(ref)
+        elif rests[i].rows:
+            kept.append(write_run(location, program.version, rests[i], fsync=program.fsync))
+    return tuple(kept)

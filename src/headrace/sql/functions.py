@@ -1,0 +1,84 @@
+"""Which aggregate functions are kept up to date, by Catalyst's names, and why the others are not.
+
+What can be kept is made of sums over the rows, or of the first, the last and the different values of a group. A reason
+is worth more than a list, so the functions that people ask for have one of their own, and a way out that fits.
+"""
+
+from __future__ import annotations
+
+KEPT = {
+    "Count": "count",
+    "Sum": "sum",
+    "Average": "avg",
+    "Min": "min",
+    "Max": "max",
+    "VariancePop": "var_pop",
+    "VarianceSamp": "var_samp",
+    "StddevPop": "stddev_pop",
+    "StddevSamp": "stddev_samp",
+}
+DUPLICATES_DO_NOT_MATTER = frozenset({"Min", "Max", "BoolAnd", "BoolOr"})
+
+_OTHERWISE = (
+    "only COUNT, SUM, AVG, MIN, MAX, VARIANCE, STDDEV and what is made of them are kept up to date",
+    "express it with these, or compute it from the answer you read",
+)
+_ANY_ROW = (
+    "which of its rows a group takes it from is left to chance",
+    "write MIN(x) or MAX(x), which are the same each time",
+)
+_ONE_OF_TIES = (
+    "where several rows tie, which of them it takes is left to chance",
+    "keep MIN(y) or MAX(y) for each group, and look up the row that has it when you read",
+)
+_ALL_VALUES = (
+    "it puts all values of a group into one, which every change would have to write anew",
+    "make a view of the rows themselves, SELECT key, x, and collect them from its answer",
+)
+_RANKS = (
+    "it depends on the ranks of all values of a group, and a change can move every one of them",
+    "make a view of SELECT key, x, COUNT(*) ... GROUP BY key, x, which is small where values repeat, "
+    "and take it from the answer",
+)
+_PRODUCTS = (
+    "it is made of products of two columns, which are not kept under this name",
+    "let engine.covariance(...) keep the moments of all columns of a query; "
+    "or keep COUNT(*), SUM(x), SUM(y), SUM(x * y) and the squares, and compute it from the answer",
+)
+_SQUARES = (
+    "squares around the mean are kept as VARIANCE and STDDEV only",
+    "write VAR_POP(x) * COUNT(x), with FILTER (WHERE y IS NOT NULL) after both",
+)
+_POWERS = (
+    "sums of third and fourth powers are not kept under this name",
+    "keep COUNT(x), SUM(x), SUM(x * x), SUM(x * x * x) and so on, and compute it from the answer",
+)
+_FREQUENT = (
+    "where several values are as frequent, which of them it takes is left to chance",
+    "make a view of SELECT key, x, COUNT(*) ... GROUP BY key, x, and take it from the answer",
+)
+_NEVER_NULL = (
+    "where a sum does not fit its type, reading the view is an error, and NULL would hide that",
+    "write SUM or AVG, of a wider type if need be",
+)
+_APPROXIMATE = (
+    "an approximation cannot be taken back when a row is deleted",
+    "write COUNT(DISTINCT x), which is exact",
+)
+REFUSED = {
+    **dict.fromkeys(("First", "Last", "AnyValue"), _ANY_ROW),
+    **dict.fromkeys(("MaxBy", "MinBy"), _ONE_OF_TIES),
+    **dict.fromkeys(("CollectList", "CollectSet", "ListAgg"), _ALL_VALUES),
+    **dict.fromkeys(("Percentile", "PercentileCont", "PercentileDisc", "ApproximatePercentile", "Median"), _RANKS),
+    **dict.fromkeys(("Corr", "CovPopulation", "CovSample"), _PRODUCTS),
+    **dict.fromkeys(("RegrSlope", "RegrIntercept", "RegrR2", "RegrSXY"), _PRODUCTS),
+    **dict.fromkeys(("RegrSXX", "RegrSYY"), _SQUARES),
+    **dict.fromkeys(("Skewness", "Kurtosis"), _POWERS),
+    "Mode": _FREQUENT,
+    "HyperLogLogPlusPlus": _APPROXIMATE,
+}
+
+
+def why_refused(function: str, spelling: str) -> tuple[str, str]:
+    """The reason why a function is not kept up to date, and a way out; it may have several spellings in SQL."""
+    return _NEVER_NULL if spelling.startswith("try_") else REFUSED.get(function, _OTHERWISE)

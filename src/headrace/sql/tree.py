@@ -1,0 +1,349 @@
+"""From an optimized plan to a tree of operators (`plan.tree`).
+
+The plan is read from the tables upwards. What needs no state, projections, filters, UNION ALL, is not an operator but
+a *stream*: what the plan's columns mean in terms of the operator, or table, that the rows come from. A stream ends in
+the port of the next operator, and there its meaning is written down as a feed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import NoReturn
+
+from headrace.plan.expression import Expression, column
+from headrace.plan.tree import Feed, Field, Group, Node, Port, Tree
+from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.relation.types import SqlType
+from headrace.sql.evaluate import FeedId, MapSide
+from headrace.sql.flatten import Flat, Flattener
+from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind
+from headrace.sql.refusals import Refusals
+from headrace.sql.scalars import to_expression, to_type
+from headrace.sql.session import TABLE_MARK
+from headrace.sql.tree_joins import JoinReader
+from headrace.sql.tree_limits import read_top
+from headrace.sql.tree_root import Root
+from headrace.sql.tree_streams import Grouped, Producer, Stream, numbered, subqueries, unnamed
+
+_TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint", "Sort", "LocalLimit"}
+
+
+@dataclass
+class TreeRead:
+    """What was read: the tree, the finish of its answer, and Catalyst's side of every feed."""
+
+    tree: Tree
+    flat: Flat
+    sides: dict[str | None, MapSide] = field(default_factory=dict)
+    between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = field(default_factory=dict)
+
+
+class TreeReader:
+    """Reads one optimized plan."""
+
+    def __init__(self, catalyst: Catalyst, refusals: Refusals) -> None:
+        self.catalyst = catalyst
+        self.refusals = refusals
+        self.nodes: list[Node] = []
+        self.sides: dict[str | None, MapSide] = {}
+        self.between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = {}
+        self.leaf: Jvm = None
+        self._groups: list[Grouped] = []
+        self._stand_ins: dict[int, Jvm] = {}  # the attribute of a scalar subquery, by the number of the subquery
+        self._values: dict[int, tuple[Jvm, Jvm]] = {}  # the same attribute, by its own number, and the subquery
+        self._joins = JoinReader(self)
+
+    def read(self, optimized: Jvm) -> TreeRead:
+        """Read a whole query."""
+        root = Root(self.catalyst, self.refusals, optimized)
+        flat = root.flat
+        wanted = [*flat.keys, *flat.arguments]
+        streams = self.streams(root.base, self.referenced([*wanted, *root.conditions]))
+        streams = [self._filtered(stream, root.conditions) for stream in streams]
+        port = self.port(streams, [*numbered("k", flat.keys), *numbered("v", flat.arguments)])
+        plan = _group_plan(flat, port)
+        self.nodes.append(Group(port, plan))
+        if self.leaf is None:
+            self.refusals.refuse(
+                "a query without a table", "nothing it reads can change", "read a table made with engine.table()"
+            )
+        flat.leaves = [("", self.leaf)]
+        return TreeRead(Tree(tuple(self.nodes)), flat, self.sides, self.between)
+
+    # -- what needs no state --------------------------------------------------------------------------------------
+
+    def streams(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        """The rows of a plan, of which these columns are needed, as a sum of streams."""
+        name = kind(node)
+        if name in ("GlobalLimit", "Offset"):
+            return [read_top(self, node, needed)]
+        read: dict[str, Callable[[Jvm, set[int]], list[Stream]]] = {
+            "LogicalRDD": self._table,
+            "Project": self._project,
+            "Filter": self._filter,
+            "Union": self._union,
+            "Expand": self._expand,
+            "Generate": self._replicate,
+            "Join": self._joins.join,
+            "Aggregate": self._aggregate,
+        }
+        if name in _TRANSPARENT:
+            return self.streams(node.child(), needed)
+        if name not in read:
+            self.refusals.refuse_operator(node)
+        return read[name](node, needed)
+
+    def _table(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        columns = items(node.output())
+        marks = [json.loads(column.metadata().json()).get(TABLE_MARK) for column in columns]
+        if not marks or marks[0] is None:
+            self.refusals.refuse_operator(node)
+        self.leaf = node
+        producer = Producer(None, node, tuple(columns), marks[0])
+        return [Stream(producer, {identity(column): column for column in columns})]
+
+    def _project(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        wanted = [item for item in items(node.projectList()) if identity(item) in needed]
+        named = [self._without_subqueries(item) for item in wanted]
+        return [self.projected(stream, named) for stream in self._streams_with(node.child(), named)]
+
+    def projected(self, stream: Stream, named: Iterable[Jvm]) -> Stream:
+        """A stream with columns of these expressions."""
+        return replace(stream, meaning={identity(item): self.resolve(unnamed(item), stream) for item in named})
+
+    def _filter(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        terms = [self._without_subqueries(term) for term in conjuncts(node.condition())]
+        asking = [term for term in terms if self._values_in([term])]
+        columns = items(node.child().output())
+        below = needed | self.referenced(terms)
+        streams = self.streams(node.child(), below - self._values.keys())
+        streams = [self._filtered(s, [term for term in terms if term not in asking]) for s in streams]
+        for i, term in enumerate(asking):
+            *others, last = self._values_in([term])
+            later = needed | self.referenced(asking[i + 1 :])
+            for value in others:
+                streams = [self._joins.beside(streams, columns, value, [], later | self.referenced([term]))]
+                columns = [*columns, value]
+            streams = [self._joins.beside(streams, columns, last, [term], later)]
+        return streams
+
+    def _streams_with(self, child: Jvm, expressions: Sequence[Jvm]) -> list[Stream]:
+        """The rows of a plan with all that some expressions read, values of scalar subqueries among it."""
+        needed, columns = self.referenced(expressions), items(child.output())
+        streams = self.streams(child, needed - self._values.keys())
+        for value in self._values_in(expressions):
+            streams = [self._joins.beside(streams, columns, value, [], needed)]
+            columns = [*columns, value]
+        return streams
+
+    def _without_subqueries(self, node: Jvm) -> Jvm:
+        """An expression with an attribute in place of each scalar subquery: the column that its value will be."""
+        if kind(node) == "ScalarSubquery":
+            number = int(node.exprId().id())
+            if number not in self._stand_ins:
+                value = self.catalyst.attribute("value", node.dataType(), True)
+                self._stand_ins[number] = value
+                self._values[identity(value)] = (value, node)
+            return self._stand_ins[number]
+        children = items(node.children())
+        return self.catalyst.with_children(node, children, [self._without_subqueries(child) for child in children])
+
+    def _values_in(self, nodes: Iterable[Jvm]) -> list[Jvm]:
+        """The values of scalar subqueries that some expressions read."""
+        return [self._values[number][0] for number in sorted(self.referenced(nodes) & self._values.keys())]
+
+    def _filtered(self, stream: Stream, terms: Iterable[Jvm]) -> Stream:
+        return replace(stream, filters=(*stream.filters, *(self.resolve(term, stream) for term in terms)))
+
+    def filtered(self, stream: Stream, term: Jvm) -> Stream:
+        """A stream of the rows of which a term is true."""
+        return self._filtered(stream, [term])
+
+    def _union(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        out = []
+        attributes = items(node.output())
+        for child in items(node.children()):
+            pairs = list(zip(attributes, items(child.output()), strict=True))
+            wanted = {identity(own) for attribute, own in pairs if identity(attribute) in needed}
+            for stream in self.streams(child, wanted):
+                meaning = {
+                    identity(attribute): stream.meaning[identity(own)]
+                    for attribute, own in pairs
+                    if identity(own) in stream.meaning
+                }
+                out.append(replace(stream, meaning=meaning))
+        return out
+
+    def _expand(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        """GROUPING SETS: every row several times, each time with other columns."""
+        below = self.streams(node.child(), self.referenced(items(node.expressions())))
+        attributes = items(node.output())
+        return [
+            replace(
+                stream,
+                meaning={
+                    identity(attribute): self.resolve(unnamed(value), stream)
+                    for attribute, value in zip(attributes, items(projection), strict=True)
+                },
+            )
+            for projection in items(node.projections())
+            for stream in below
+        ]
+
+    def _replicate(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        """INTERSECT ALL and EXCEPT ALL: every row as often as its first column says."""
+        if kind(node.generator()) != "ReplicateRows":
+            self.refusals.refuse_operator(node)
+        times, *values = items(node.generator().children())
+        below = self.streams(node.child(), self.referenced([times, *values]))
+        outputs = items(node.generatorOutput())
+        out = []
+        for stream in below:
+            meaning = {identity(a): self.resolve(v, stream) for a, v in zip(outputs, values, strict=True)}
+            if stream.times is not None:
+                self.refusals.refuse_operator(node)
+            out.append(replace(stream, meaning=meaning, times=self.resolve(times, stream)))
+        return out
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def _aggregate(self, node: Jvm, needed: set[int]) -> list[Stream]:
+        flattener = Flattener(self.catalyst, self.refusals)
+        outputs = flattener.groups(node)
+        flat = flattener.flat
+        if any(subqueries(output) for output in outputs.values()):
+            self.refusals.refuse_for_now(
+                "a scalar subquery beside an aggregate",
+                "a subquery is joined to the rows that are grouped, or to the groups, and not while they are made",
+                "put the aggregate in a subquery of its own, in FROM",
+            )
+        for known in self._groups:
+            if (slots := known.slots_for(node.child(), flat, self.catalyst)) is not None:
+                shown = {i: self.catalyst.substitute(output, slots) for i, output in outputs.items()}
+                return [Stream(known.producer, shown)]
+        keys, arguments = ([self._without_subqueries(n) for n in nodes] for nodes in (flat.keys, flat.arguments))
+        streams = self._streams_with(node.child(), [*keys, *arguments])
+        port = self.port(streams, [*numbered("k", keys), *numbered("v", arguments)])
+        number = self.add(Group(port, _group_plan(flat, port), text=_group_text(flat, self.refusals)))
+        producer = Producer(number, self.leaf, tuple(flat.slots))
+        self._groups.append(Grouped(producer, node.child(), flat))
+        return [Stream(producer, outputs)]
+
+    def single(self, value: Jvm) -> Stream:
+        """The one row of an uncorrelated scalar subquery, as a stream of its value."""
+        _, subquery = self._values[identity(value)]
+        plan = subquery.plan()
+        (shown,) = items(plan.output())
+        streams = self.streams(plan, {identity(shown)})
+        if len(streams) == 1 and self._is_total(streams[0]):
+            return replace(streams[0], meaning={identity(value): streams[0].meaning[identity(shown)]})
+        # Of one row MIN is the row itself; whether there are more of them, the count tells.
+        port = self.port(streams, [("v0", shown)])
+        aggregates = [
+            Aggregate("min", 0, port.fields[0].type, str(shown.sql())),
+            Aggregate("count", None, SqlType("bigint"), "count(*)"),
+        ]
+        flat = Flat(shape=Shape.TOTAL, arguments=[shown], aggregates=aggregates)
+        number = self.add(Group(port, _group_plan(flat, port), single=True, text="the one row of a subquery"))
+        return self.given(number, [(value, "a0")])
+
+    def _is_total(self, stream: Stream) -> bool:
+        number = stream.producer.number
+        if number is None or stream.filters or stream.times is not None:
+            return False
+        node = self.nodes[number]
+        return isinstance(node, Group) and node.plan.shape is Shape.TOTAL
+
+    # -- feeds ----------------------------------------------------------------------------------------------------
+
+    def add(self, node: Node) -> int:
+        """Put an operator behind all others; its feeds are known by its number from now on."""
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def given(self, number: int, columns: Sequence[tuple[Jvm, str]]) -> Stream:
+        """What an operator gives, as a stream: the plan's attributes, and the fields that they are."""
+        own = [self.catalyst.attribute(name, given.dataType(), given.nullable()) for given, name in columns]
+        meaning = {identity(given): attribute for (given, _), attribute in zip(columns, own, strict=True)}
+        return Stream(Producer(number, self.leaf, tuple(own)), meaning)
+
+    def port(self, streams: Sequence[Stream], columns: Sequence[tuple[str, Jvm]], side: int = 0) -> Port:
+        """End streams in a port of the next operator, with these expressions of the plan as its fields."""
+        number, feeds = len(self.nodes), []
+        resolved = [[self.resolve(node, stream) for _, node in columns] for stream in streams]
+        for i, (stream, nodes) in enumerate(zip(streams, resolved, strict=True)):
+            feeds.append(self._feed(stream, nodes, (number, side, i)))
+        fields = []
+        for j, (name, node) in enumerate(columns):
+            type = to_type(node.dataType())
+            if type is None:
+                self.refusals.refuse_type(node)
+            fields.append(Field(name, type, any(bool(nodes[j].nullable()) for nodes in resolved)))
+        return Port(tuple(fields), tuple(feeds))
+
+    def _feed(self, stream: Stream, nodes: list[Jvm], feed_id: FeedId) -> Feed:
+        producer, names = stream.producer, stream.producer.names
+        condition = self.catalyst.conjunction(list(stream.filters))
+        times = [] if stream.times is None else [stream.times]
+        side = MapSide(producer.leaf, condition, nodes, times)
+        feed = Feed(
+            producer.number,
+            None if condition is None else to_expression(condition, names),
+            tuple(to_expression(node, names) for node in nodes),
+            producer.table,
+            "",
+            to_expression(times[0], names) if times else None,
+        )
+        if producer.number is not None:
+            self.between[feed_id] = (side, producer.attributes)
+            return feed
+        source = next(name for name in _copies(producer.table) if name not in self.sides)
+        self.sides[source] = side
+        return replace(feed, source=source)
+
+    def resolve(self, node: Jvm, stream: Stream) -> Jvm:
+        """What an expression of the plan means for the rows of a stream."""
+        return self.catalyst.substitute(node, stream.meaning)
+
+    def referenced(self, nodes: Iterable[Jvm]) -> set[int]:
+        """The attributes that some expressions read, each by its number."""
+        return {identity(a) for node in nodes for a in items(node.references().toSeq())}
+
+    def refuse(self, what: str, why: str, way_out: str) -> NoReturn:
+        self.refusals.refuse_for_now(what, why, way_out)
+
+
+def _group_plan(flat: Flat, port: Port) -> ViewPlan:
+    """The plan of an aggregate over the fields of its port."""
+    columns = [_column(field) for field in port.fields]
+    keys = len(flat.keys)
+    return ViewPlan(
+        table="",
+        shape=flat.shape,
+        condition=None,
+        keys=tuple(columns[:keys]),
+        arguments=tuple(columns[keys:]),
+        aggregates=tuple(flat.aggregates),
+        having=None,
+        outputs=(),
+    )
+
+
+def _column(field: Field) -> Expression:
+    return column(field.name, field.type, field.nullable)
+
+
+def _group_text(flat: Flat, refusals: Refusals) -> str:
+    keys = ", ".join(refusals.text(key) for key in flat.keys)
+    aggregates = ", ".join(aggregate.sql for aggregate in flat.aggregates)
+    if not aggregates:
+        return f"DISTINCT {keys}"
+    return f"{aggregates} BY {keys}" if keys else aggregates
+
+
+def _copies(table: str) -> Iterable[str]:
+    yield table
+    yield from (f"{table}#{i}" for i in count(2))

@@ -1,0 +1,48 @@
+"""From SQL text to a view kept by operators: any query that `sql.tree` can read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headrace.plan.tree import Group, Tree
+from headrace.sql.catalyst import AnalysedView, plan_of, planned, schema_of
+from headrace.sql.evaluate import CatalystView
+from headrace.sql.reads import check_query
+from headrace.sql.refusals import Refusals
+from headrace.sql.session import SqlSession
+from headrace.sql.tree import TreeReader
+from headrace.sql.windows import check_sessions
+
+
+@dataclass(frozen=True)
+class AnalysedTree:
+    """A query as a tree of operators, and as every other view: its finish, its schema and Catalyst's side of it."""
+
+    tree: Tree
+    view: AnalysedView
+
+
+def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
+    """Read the SQL of a view as a tree of operators.
+
+    Raises
+    ------
+    UnsupportedSQLError : the query is not SQL, or has something in it that no operator can keep.
+    SchemaError : the query names a table or a column that does not exist.
+    """
+    refusals = Refusals(view_name, sql)
+    analysed, _ = planned(session, view_name, sql, refusals, lambda plan: check_query(plan, refusals))
+    check_sessions(analysed, refusals)
+    schema = schema_of(analysed, session, refusals)
+    with session.reordering():
+        optimized = session.optimized(session.prepared(sql, analysed))
+    read = TreeReader(session.catalyst, refusals).read(optimized)
+    root = read.tree.root
+    finish = plan_of(replace(read.flat, condition=None, keys=[], arguments=[]), schema)
+    plan = replace(
+        finish, table="", keys=root.plan.keys, arguments=root.plan.arguments, reads=read.tree.tables, limit=None
+    )
+    tree = Tree((*read.tree.nodes[:-1], Group(root.port, plan)))
+    not_null = tuple(not nullable for _, _, nullable in schema)
+    catalyst = CatalystView(session.catalyst, plan, read.flat, read.sides, not_null, read.between)
+    return AnalysedTree(tree, AnalysedView(plan, schema, catalyst))

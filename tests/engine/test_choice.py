@@ -1,0 +1,105 @@
+"""strategy="auto" takes what is cheapest by estimate, says so, and refresh= has its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace as hr
+from headrace.errors import SchemaError, UnsupportedSQLError
+from headrace.testing.oracle import Oracle, assert_same
+
+JOIN = "FROM item JOIN shop ON item.shop = shop.id"
+
+
+def tables(engine: hr.Engine, shops: int = 20, items: int = 4_000) -> None:
+    engine.table("shop", "id BIGINT, city STRING", key="id")
+    engine.table("item", "id BIGINT, shop BIGINT, units INT", key="id", references={"shop": "shop"})
+    rows = range(items)
+    engine.apply(
+        {
+            "shop": pd.DataFrame({"id": range(shops), "city": [f"c{i % 5}" for i in range(shops)]}),
+            "item": pd.DataFrame({"id": rows, "shop": [i % shops for i in rows], "units": [i % 7 for i in rows]}),
+        }
+    )
+
+
+def chosen(view: hr.View) -> str:
+    return str(view.planned.definition.chosen.get("strategy"))
+
+
+def costs(view: hr.View) -> dict[str, dict[str, object]]:
+    return {cost["strategy"]: cost for cost in view.analyze().costs}
+
+
+def test_sums_over_a_large_table_are_factorized_and_rows_follow_keys(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine)
+        sums = engine.view("sums", f"SELECT city, SUM(units) AS units {JOIN} GROUP BY city")
+        rows = engine.view("rows", f"SELECT item.id, city {JOIN}")
+        assert (chosen(sums), chosen(rows)) == ("factorized", "foreign-key")
+        # The choice is what the numbers say.
+        for view in (sums, rows):
+            found = costs(view)
+            maintained = {s: c["seconds"] for s, c in found.items() if "seconds" in c and s != "recompute"}
+            assert min(maintained, key=lambda s: maintained[s]) == chosen(view)
+            assert found["recompute"]["rows"] == 4_020
+
+
+def test_what_only_operators_keep_is_kept_by_them(spark: SparkSession, tmp_path: Path) -> None:
+    sql = "SELECT id FROM shop WHERE id NOT IN (SELECT shop FROM item)"
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine, shops=30)
+        view = engine.view("idle", sql)
+        assert chosen(view) == "operators"
+        text = str(view.analyze())
+        assert "-> operators" in text
+        assert "factorized   cannot keep it" in text
+        assert "chosen by estimated cost" in text
+        engine.apply({"item": pd.DataFrame({"id": [0], "shop": [0], "units": [0], "__diff": [-1]})})
+        oracle = Oracle(spark)
+        oracle.set_rows({name: table.to_arrow().combine_chunks() for name, table in engine.tables.items()})
+        assert_same(view.to_arrow(), oracle.answer(sql))
+        assert view.analyze().spent is not None
+    with hr.Engine(spark, tmp_path) as engine:  # the choice is part of the definition
+        assert chosen(engine.views["idle"]) == "operators"
+        assert_same(engine.views["idle"].to_arrow(), oracle.answer(sql))
+
+
+def test_a_view_is_recomputed_where_that_is_estimated_cheaper(spark: SparkSession, tmp_path: Path) -> None:
+    # Every pair of items: a changed item meets all others, and Spark is not slower to meet all of them again.
+    sql = "SELECT COUNT(*) AS n FROM item a JOIN item b ON a.units < b.units"
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine, items=10)
+        engine.tables["item"]
+        engine.table("big", "id BIGINT, x INT", key="id", expected_rows=50_000_000)
+        pairs = sql.replace("item", "big").replace("units", "x")
+        full = engine.view("full", pairs)
+        assert chosen(full) == "recompute"
+        assert "estimated cheapest" in full.explain().why
+        assert chosen(engine.view("kept", pairs, refresh="incremental")) == "operators"
+        assert chosen(engine.view("small", sql)) == "operators"
+        engine.apply({"big": pd.DataFrame({"id": [1, 2, 3], "x": [1, 2, 2]})})
+        assert engine.views["full"].to_arrow().to_pylist() == engine.views["kept"].to_arrow().to_pylist() == [{"n": 2}]
+    with hr.Engine(spark, tmp_path) as engine:
+        assert chosen(engine.views["full"]) == "recompute"
+        engine.apply({"big": pd.DataFrame({"id": [4], "x": [0]})})
+        assert engine.views["full"].to_arrow().to_pylist() == [{"n": 5}]
+
+
+def test_refresh_is_checked_and_full_always_works(spark: SparkSession, tmp_path: Path) -> None:
+    sql = "SELECT id, row_number() OVER (ORDER BY id) AS n FROM shop"
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine, shops=3, items=3)
+        with pytest.raises(UnsupportedSQLError, match="window function"):
+            engine.view("numbers", sql)
+        view = engine.view("numbers", sql, refresh="full")
+        engine.apply({"shop": pd.DataFrame({"id": [9], "city": ["x"]})})
+        assert [row["n"] for row in view.to_arrow().to_pylist()] == [1, 2, 3, 4]
+        with pytest.raises(SchemaError, match="refresh"):
+            engine.view("other", sql, refresh="sometimes")
+        with pytest.raises(SchemaError, match="recomputes"):
+            engine.view("other", sql, refresh="full", strategy="operators")

@@ -1,0 +1,71 @@
+"""Computes the answers that case files expect, with plain Spark SQL, and writes them into the files.
+
+    python -m tests.logic.expect [--check] [NAME or FILE ...]
+
+No part of Headrace's engine takes part: rows go into Spark as temporary views, and Spark's answers come back. With
+`--check` nothing is written, and files whose answers are not Spark's are named.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from tests.logic.case_file import FOLDER, CaseFile, Columns, Query, read, rewritten
+from tests.logic.values import Row
+
+from headrace.relation.types import sql_type
+from headrace.testing.oracle import Oracle
+
+
+def expected(oracle: Oracle, case: CaseFile) -> dict[str, Query]:
+    """The queries of a case file with Spark's answers after the load and after every step."""
+    answers: dict[str, list[tuple[Row, ...]]] = {query.name: [] for query in case.queries}
+    columns: dict[str, Columns] = {}
+    for step in range(len(case.steps) + 1):
+        oracle.set_rows(case.rows(step))
+        for query in case.queries:
+            try:
+                answer = oracle.answer(query.sql)
+            except Exception as error:
+                raise ValueError(f"{case.name}.test, query {query.name}, step {step}: {error}") from error
+            kinds = tuple(sql_type(field.type) for field in answer.schema)
+            columns[query.name] = Columns(tuple(answer.column_names), kinds)
+            answers[query.name].append(tuple(zip(*(column.to_pylist() for column in answer.columns), strict=True)))
+    return {
+        query.name: replace(query, columns=columns[query.name], answers=tuple(answers[query.name]))
+        for query in case.queries
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Bring the named case files up to date, or all of them."""
+    check = "--check" in arguments
+    names = [argument for argument in arguments if argument != "--check"]
+    paths = [FOLDER / f"{Path(name).stem}.test" for name in names] or sorted(FOLDER.glob("*.test"))
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.sql.adaptive.enabled", "false")
+    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    failed = False
+    for path in paths:
+        text = path.read_text()
+        try:
+            new = rewritten(text, expected(Oracle(spark), read(path)))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            failed = True
+            continue
+        if new != text and not check:
+            path.write_text(new)
+        failed |= new != text and check
+        print(f"{path.name}: {'as it was' if new == text else 'differs' if check else 'written'}", flush=True)
+    spark.stop()
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

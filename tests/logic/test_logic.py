@@ -1,0 +1,52 @@
+"""SQL logic tests: every statement of every case file, kept up to date through the steps of its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.logic.case_file import FOLDER, parse, read, rewritten
+from tests.logic.runner import run
+
+CASES = {path.stem: read(path) for path in sorted(FOLDER.glob("*.test"))}
+ON_SPARK = ("joins_outer", "with_clauses")  # also by Spark tasks, with a restart before the last step
+
+Outcomes = Callable[[str, str], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    """What went wrong in a case file, by statement: each file is run once, when its first statement is tested."""
+    done: dict[tuple[str, str], dict[str, str]] = {}
+
+    def of(file: str, executor: str) -> dict[str, str]:
+        if (file, executor) not in done:
+            location = tmp_path_factory.mktemp(file)
+            done[file, executor] = run(spark, CASES[file], location, executor=executor, restart=executor == "spark")
+        return done[file, executor]
+
+    return of
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("file", "statement"), [(file, s) for file, case in CASES.items() for s in case.statements])
+def test_inline(outcomes: Outcomes, file: str, statement: str) -> None:
+    if wrong := outcomes(file, "inline").get(statement):
+        pytest.fail(wrong, pytrace=False)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("file", "statement"), [(file, s) for file in ON_SPARK for s in CASES[file].statements])
+def test_on_spark(outcomes: Outcomes, file: str, statement: str) -> None:
+    if wrong := outcomes(file, "spark").get(statement):
+        pytest.fail(wrong, pytrace=False)
+
+
+def test_files_are_as_expect_would_write_them() -> None:
+    for path in sorted(FOLDER.glob("*.test")):
+        text = path.read_text()
+        case = parse(path.stem, text)
+        assert rewritten(text, {query.name: query for query in case.queries}) == text, path.name
+        for step in range(len(case.steps) + 1):
+            case.rows(step)  # fails if a step deletes what is not there
