@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "support.md"
 _HEAD = """# What SQL is kept fresh
 
 This page is generated from the tests (`python -m tests.logic.matrix`), and a test compares the two. Each line is a file
-of `tests/logic/cases`: small tables, a few steps of insertions and deletions, and statements whose answers were computed
+of `tests/logic/cases`: small tables, a few steps of insertions and deletions, and statements with the answers computed
 by Spark. Every statement is a view with `strategy="operators"` that has to be right after every step. Besides them, all
 22 queries of TPC-H are checked after every step of streams that change all its tables, and so are random queries.
 
