@@ -249,6 +249,7 @@ def test_final_rows_come_once(spark: SparkSession, tmp_path: Path) -> None:
         assert sorted(map(str, got)) == sorted(map(str, view.finals_df().toArrow().to_pylist()))
         assert [row["n"] for row in sorted(got, key=lambda row: row["start"])] == [2, 1, 1, 2]
         assert len(list(view.enumerate())) == view.rows == view.to_df().count() == 5
+        assert "leave the state, and 4 groups have" in str(view.explain())
 
 
 def test_final_rows_are_put_together_in_few_files(spark: SparkSession, tmp_path: Path) -> None:

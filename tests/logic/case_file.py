@@ -114,8 +114,8 @@ class CaseFile:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """Names of all statements, in the order of their sorts."""
-        return tuple(statement.name for statement in (*self.queries, *self.errors))
+        """Names of all statements: the queries, then those that have no answer."""
+        return (*(query.name for query in self.queries), *(error.name for error in self.errors))
 
     def only(self, name: str) -> CaseFile:
         """The same tables and steps, with one query."""

@@ -33,7 +33,8 @@ class Run:
     strategies : each query has a view for each of them.
     by_spark : Spark gives the answers after every so many steps, the last among them; DuckDB after the others.
     late : tables are loaded before the views are made, which are filled from rows then, instead of by a step.
-    undone : at last the engine is opened again, and all steps are undone.
+
+    At last the engine is opened again, and all steps are undone.
     """
 
     scale: float
@@ -42,7 +43,6 @@ class Run:
     steps: int = 20
     by_spark: int = 1
     late: bool = False
-    undone: bool = False
 
     def views(self, query: Query) -> list[str]:
         return [f"{query.name}_{strategy}" for strategy in self.strategies]
@@ -95,12 +95,11 @@ def record(spark: SparkSession, folder: Path, run: Run) -> Recording:
             views.compare(f"step {number}", expected, recording.wrong_answers)
             views.add_up(f"step {number}")
         recording.damage += engine.verify()
-    if run.undone:
-        with hr.Engine(spark, folder / "state") as engine:
-            for changes in undo_steps(steps):
-                engine.apply(changes)
-            _Views(engine, recording).compare("undone", first, recording.wrong_when_undone)
-            recording.damage += engine.verify()
+    with hr.Engine(spark, folder / "state") as engine:
+        for changes in undo_steps(steps):
+            engine.apply(changes)
+        _Views(engine, recording).compare("undone", first, recording.wrong_when_undone)
+        recording.damage += engine.verify()
     return recording
 
 

@@ -9,7 +9,6 @@ import typer
 
 from headrace.cli.opened import opened
 from headrace.cli.screen import Json, guarded, out, print_json
-from headrace.engine.handles import View
 from headrace.errors import SchemaError
 
 
@@ -33,11 +32,12 @@ def explain(
             raise SchemaError(f"There is no view {view} at {location}.", way_out=f"The views there are: {known}.")
         handle = engine.views[view]
         explanation = handle.explain()
-        if analyze and not isinstance(handle, View):
+        analysis = getattr(handle, "analyze", None)
+        if analyze and analysis is None:
             raise SchemaError(
-                f"{view} is no view of SQL, so there is one strategy to compare.", way_out="Leave --analyze out."
+                f"{view} is no view of SQL, so there are no strategies to compare.", way_out="Leave --analyze out."
             )
-        shown = handle.analyze() if analyze and isinstance(handle, View) else explanation
+        shown = analysis() if analyze and analysis is not None else explanation
     if svg is not None:
         if not hasattr(explanation, "to_svg"):
             raise SchemaError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.engine.watermarks import is_final
 from headrace.factorized.bucket import part_name
 from headrace.factorized.explain import JoinExplanation, explain_join
 from headrace.factorized.planner import stop_proposal
@@ -25,7 +26,7 @@ from headrace.relation.arrangement import counts
 from headrace.rings import Integer
 from headrace.runtime.log import Snapshot
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import view_arrangement, why_catalyst
+from headrace.runtime.program import final_arrangement, view_arrangement, why_catalyst
 
 if TYPE_CHECKING:
     from headrace.engine.definition import PlannedView
@@ -128,7 +129,7 @@ def explain(engine: Engine, view: View) -> Explanation:
         strategy="incremental aggregate over one table"
         if plan.shape is not Shape.ROWS
         else "incremental filter and projection",
-        why=_WHY[plan.shape],
+        why=_WHY[plan.shape] + _closing(engine, view.name, view.planned),
         table=plan.table,
         condition=None if plan.condition is None else str(plan.condition),
         keys=[str(key) for key in plan.keys],
@@ -223,13 +224,21 @@ def explain_tree(engine: Engine, name: str, view: PlannedView) -> OperatorsExpla
     return explain_operators(
         name,
         view.definition.sql,
-        view.definition.chosen["why"],
+        view.definition.chosen["why"] + _closing(engine, name, view),
         kernel,
         {table: engine.tables[table].rows for table in kernel.tree.tables},
         arrangement_sizes(name, kernel.arrangements, snapshot),
         words,
         snapshot.summary,
     )
+
+
+def _closing(engine: Engine, name: str, view: PlannedView) -> str:
+    """Say of a view whose windows close that they do."""
+    if not is_final(view):
+        return ""
+    closed = engine._store.snapshot.arrangements.get(final_arrangement(name), {}).values()
+    return f"; windows that are over by the watermark leave the state, and {sum(s.live for s in closed):,} groups have"
 
 
 def _rows_in(engine: Engine, arrangement: str, snapshot: Snapshot) -> int:

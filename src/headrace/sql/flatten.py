@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.plan.view import Aggregate, Shape
 from headrace.sql.distinct import hidden_values, stands_for
-from headrace.sql.functions import KEPT
+from headrace.sql.functions import DISTINCT, KEPT
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import Copy, Membership
 from headrace.sql.refusals import Refusals
@@ -211,8 +211,10 @@ class Flattener:
         function = call.aggregateFunction()
         hidden = stands_for(call)
         name = hidden or KEPT.get(kind(function))
-        if call.isDistinct():
-            self.refusals.refuse_distinct(call)
+        if call.isDistinct():  # in a subquery of an expression, where nothing was hidden
+            name = DISTINCT.get(kind(function))
+            if name is None:
+                self.refusals.refuse_distinct(call)
         if name is None or str(function.prettyName()).startswith("try_"):
             self.refusals.refuse_function(call)
         type = to_type(call.dataType())

@@ -17,6 +17,7 @@ KEPT = {
     "StddevPop": "stddev_pop",
     "StddevSamp": "stddev_samp",
 }
+DISTINCT = {"Count": "count_distinct", "Sum": "sum_distinct", "Average": "avg_distinct"}
 DUPLICATES_DO_NOT_MATTER = frozenset({"Min", "Max", "BoolAnd", "BoolOr"})
 
 _OTHERWISE = (

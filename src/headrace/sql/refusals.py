@@ -103,6 +103,9 @@ class Refusals:
             return " ".join(self.sql[start : stop + 1].split())
         return str(node.sql())
 
+    def refuse_sort_by(self) -> NoReturn:
+        self.refuse("SORT BY", "Headrace decides where rows go", "use ORDER BY, or drop it")
+
     def refuse_operator(self, node: Jvm) -> NoReturn:
         name = kind(node)
         if name in _NO_TABLE:
@@ -160,7 +163,7 @@ class Refusals:
         if name not in _READABLE:
             self.refuse_operator(node)
         if name == "Sort" and not getattr(node, "global")():
-            self.refuse("SORT BY", "Headrace decides where rows go", "use ORDER BY, or drop it")
+            self.refuse_sort_by()
         if name == "Join":
             self.check_join(node)
         for expression in items(node.expressions()):

@@ -35,12 +35,15 @@ _NEVER = (
     "EliminateLimits",
     "InferFiltersFromConstraints",  # would add IS NOT NULL to conditions that imply it
     "LimitPushDown",  # would spread parts of a LIMIT over the plan
-    "MergeScalarSubqueries",  # would put several subqueries into one, whose columns are those of a struct
-    "MergeSubplans",
 )
+_MERGING = (
+    "org.apache.spark.sql.execution.planmerging.MergeSubplans"  # would make one subquery, of a struct, of several
+)
+# Would move a subquery of the SELECT list between a LIMIT and the order that the LIMIT is about.
+_PUSHED = ("PushProjectionThroughLimitAndOffset", "PushProjectionThroughLimit")
 _REORDER = "ReorderJoin"  # sources keep the order, and so the names, that the query gives them
 _OPTIMIZER = {
-    _EXCLUDED: ",".join(_RULES + rule for rule in (*_NEVER, _REORDER)),
+    _EXCLUDED: ",".join([_MERGING, *(_RULES + rule for rule in (*_NEVER, _REORDER))]),
     "spark.sql.optimizer.inSetConversionThreshold": "2147483647",  # an InSet hides its values from the plan's tree
 }
 
@@ -112,7 +115,7 @@ class SqlSession:
     def reordering(self) -> Iterator[None]:
         """Let the optimizer reorder joins, so that it joins nothing that no condition connects."""
         before = str(self.spark.conf.get(_EXCLUDED))
-        self.spark.conf.set(_EXCLUDED, ",".join(_RULES + rule for rule in _NEVER))
+        self.spark.conf.set(_EXCLUDED, ",".join([_MERGING, *(_RULES + rule for rule in (*_NEVER, *_PUSHED))]))
         try:
             yield
         finally:

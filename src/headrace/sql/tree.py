@@ -56,9 +56,9 @@ class TreeReader:
         self._values: dict[int, tuple[Jvm, Jvm]] = {}  # the same attribute, by its own number, and the subquery
         self._joins = JoinReader(self)
 
-    def read(self, optimized: Jvm) -> TreeRead:
-        """Read a whole query."""
-        root = Root(self.catalyst, self.refusals, optimized)
+    def read(self, optimized: Jvm, *, is_ordered: bool) -> TreeRead:
+        """Read a whole query; `is_ordered` says whether it ends in an ORDER BY of its own."""
+        root = Root(self.catalyst, self.refusals, optimized, is_ordered=is_ordered)
         flat = root.flat
         wanted = [*flat.keys, *flat.arguments]
         streams = self.streams(root.base, self.referenced([*wanted, *root.conditions]))
@@ -107,22 +107,22 @@ class TreeReader:
 
     def _project(self, node: Jvm, needed: set[int]) -> list[Stream]:
         wanted = [item for item in items(node.projectList()) if identity(item) in needed]
-        named = [self._without_subqueries(item) for item in wanted]
-        return [self.projected(stream, named) for stream in self._streams_with(node.child(), named)]
+        named = [self.without_subqueries(item) for item in wanted]
+        return [self.projected(stream, named) for stream in self.streams_with(node.child(), named)]
 
     def projected(self, stream: Stream, named: Iterable[Jvm]) -> Stream:
         """A stream with columns of these expressions."""
         return replace(stream, meaning={identity(item): self.resolve(unnamed(item), stream) for item in named})
 
     def _filter(self, node: Jvm, needed: set[int]) -> list[Stream]:
-        terms = [self._without_subqueries(term) for term in conjuncts(node.condition())]
-        asking = [term for term in terms if self._values_in([term])]
+        terms = [self.without_subqueries(term) for term in conjuncts(node.condition())]
+        asking = [term for term in terms if self.values_in([term])]
         columns = items(node.child().output())
         below = needed | self.referenced(terms)
         streams = self.streams(node.child(), below - self._values.keys())
         streams = [self._filtered(s, [term for term in terms if term not in asking]) for s in streams]
         for i, term in enumerate(asking):
-            *others, last = self._values_in([term])
+            *others, last = self.values_in([term])
             later = needed | self.referenced(asking[i + 1 :])
             for value in others:
                 streams = [self._joins.beside(streams, columns, value, [], later | self.referenced([term]))]
@@ -130,16 +130,16 @@ class TreeReader:
             streams = [self._joins.beside(streams, columns, last, [term], later)]
         return streams
 
-    def _streams_with(self, child: Jvm, expressions: Sequence[Jvm]) -> list[Stream]:
+    def streams_with(self, child: Jvm, expressions: Sequence[Jvm]) -> list[Stream]:
         """The rows of a plan with all that some expressions read, values of scalar subqueries among it."""
         needed, columns = self.referenced(expressions), items(child.output())
         streams = self.streams(child, needed - self._values.keys())
-        for value in self._values_in(expressions):
+        for value in self.values_in(expressions):
             streams = [self._joins.beside(streams, columns, value, [], needed)]
             columns = [*columns, value]
         return streams
 
-    def _without_subqueries(self, node: Jvm) -> Jvm:
+    def without_subqueries(self, node: Jvm) -> Jvm:
         """An expression with an attribute in place of each scalar subquery: the column that its value will be."""
         if kind(node) == "ScalarSubquery":
             number = int(node.exprId().id())
@@ -149,9 +149,9 @@ class TreeReader:
                 self._values[identity(value)] = (value, node)
             return self._stand_ins[number]
         children = items(node.children())
-        return self.catalyst.with_children(node, children, [self._without_subqueries(child) for child in children])
+        return self.catalyst.with_children(node, children, [self.without_subqueries(child) for child in children])
 
-    def _values_in(self, nodes: Iterable[Jvm]) -> list[Jvm]:
+    def values_in(self, nodes: Iterable[Jvm]) -> list[Jvm]:
         """The values of scalar subqueries that some expressions read."""
         return [self._values[number][0] for number in sorted(self.referenced(nodes) & self._values.keys())]
 
@@ -214,23 +214,27 @@ class TreeReader:
         flattener = Flattener(self.catalyst, self.refusals)
         outputs = flattener.groups(node)
         flat = flattener.flat
-        if any(subqueries(output) for output in outputs.values()):
-            self.refusals.refuse_for_now(
-                "a scalar subquery beside an aggregate",
-                "a subquery is joined to the rows that are grouped, or to the groups, and not while they are made",
-                "put the aggregate in a subquery of its own, in FROM",
-            )
         for known in self._groups:
             if (slots := known.slots_for(node.child(), flat, self.catalyst)) is not None:
                 shown = {i: self.catalyst.substitute(output, slots) for i, output in outputs.items()}
-                return [Stream(known.producer, shown)]
-        keys, arguments = ([self._without_subqueries(n) for n in nodes] for nodes in (flat.keys, flat.arguments))
-        streams = self._streams_with(node.child(), [*keys, *arguments])
+                return [self._of_groups(known.producer, shown)]
+        keys, arguments = ([self.without_subqueries(n) for n in nodes] for nodes in (flat.keys, flat.arguments))
+        streams = self.streams_with(node.child(), [*keys, *arguments])
         port = self.port(streams, [*numbered("k", keys), *numbered("v", arguments)])
         number = self.add(Group(port, _group_plan(flat, port), text=_group_text(flat, self.refusals)))
         producer = Producer(number, self.leaf, tuple(flat.slots))
         self._groups.append(Grouped(producer, node.child(), flat))
-        return [Stream(producer, outputs)]
+        return [self._of_groups(producer, outputs)]
+
+    def _of_groups(self, producer: Producer, outputs: dict[int, Jvm]) -> Stream:
+        """What an aggregate gives, with the values of scalar subqueries that stand beside its keys and aggregates."""
+        stream = Stream(producer, {identity(slot): slot for slot in producer.attributes})
+        shown = {number: self.without_subqueries(output) for number, output in outputs.items()}
+        columns = list(producer.attributes)
+        for value in self.values_in(shown.values()):
+            stream = self._joins.beside([stream], columns, value, [], self.referenced(shown.values()))
+            columns.append(value)
+        return replace(stream, meaning={number: self.resolve(output, stream) for number, output in shown.items()})
 
     def single(self, value: Jvm) -> Stream:
         """The one row of an uncorrelated scalar subquery, as a stream of its value."""
@@ -287,6 +291,13 @@ class TreeReader:
     def _feed(self, stream: Stream, nodes: list[Jvm], feed_id: FeedId) -> Feed:
         producer, names = stream.producer, stream.producer.names
         condition = self.catalyst.conjunction(list(stream.filters))
+        for node in [*stream.filters, *nodes]:
+            if found := subqueries(node):  # Spark would evaluate it over tables that it has no rows of
+                self.refuse(
+                    f"the subquery {self.refusals.text(found[0])} at this place",
+                    "Headrace has no rule for it",
+                    "join the subquery in FROM",
+                )
         times = [] if stream.times is None else [stream.times]
         side = MapSide(producer.leaf, condition, nodes, times)
         feed = Feed(

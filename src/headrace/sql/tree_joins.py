@@ -74,9 +74,14 @@ class JoinReader:
             )
         swapped = name == "RightOuter$"
         first, second = (node.right(), node.left()) if swapped else (node.left(), node.right())
-        terms = conjuncts(option(node.condition()))
+        terms = [self.reader.without_subqueries(term) for term in conjuncts(option(node.condition()))]
+        values = self.reader.values_in(terms)
         read = needed | self.reader.referenced(terms)
         left, right = (self._side(letter, child, read) for letter, child in (("l", first), ("r", second)))
+        for value in values:  # a subquery in the condition is a column of the left side
+            columns = [a for number, a in left.attributes.items() if number in read]
+            left.streams = [self.beside(left.streams, columns, value, [], read)]
+            left.attributes[identity(value)] = value
         kind_of = _KINDS[name]
         equality = _null_aware(terms[0]) if kind_of is JoinKind.ANTI and len(terms) == 1 else None
         if equality is not None and self._key(equality, left, right) is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.plan.tree import Top
 from headrace.sql.jvm import Jvm, identity, items, kind
 from headrace.sql.refusals import Refusals
-from headrace.sql.tree_streams import Stream, numbered, subqueries
+from headrace.sql.tree_streams import Stream, numbered
 
 if TYPE_CHECKING:
     from headrace.sql.tree import TreeReader
@@ -21,13 +21,16 @@ def read_top(reader: TreeReader, node: Jvm, needed: set[int]) -> Stream:
     """The first rows of an order."""
     limit, offset, below = limits(node, reader.refusals)
     projects, order, base = ordered(below)
-    read = reader.referenced(
-        [*(item.child() for item in order), *(n for p in projects for n in items(p.projectList()))]
-    )
-    streams = reader.streams(base, needed | read)
-    sorted_by = [[reader.resolve(item.child(), stream) for item in order] for stream in streams]
-    for project in reversed(projects):
-        streams = [reader.projected(stream, items(project.projectList())) for stream in streams]
+    keys = [item.child() for item in order]
+    named = [[reader.without_subqueries(item) for item in items(project.projectList())] for project in projects]
+    if projects or keys:
+        wanted = [attribute for attribute in items(base.output()) if identity(attribute) in needed]
+        streams = reader.streams_with(base, [*wanted, *keys, *(item for project in named for item in project)])
+    else:
+        streams = reader.streams(base, needed)
+    sorted_by = [[reader.resolve(key, stream) for key in keys] for stream in streams]
+    for project in reversed(named):
+        streams = [reader.projected(stream, project) for stream in streams]
     columns = [attribute for attribute in items(node.output()) if identity(attribute) in needed]
     places = []
     extra: list[int] = []  # order items that are no columns
@@ -79,7 +82,7 @@ def ordered(node: Jvm) -> tuple[list[Jvm], list[Jvm], Jvm]:
         if kind(below) == "Project":
             projects.append(below)
         below = below.child()
-    if kind(below) != "Sort" or any(subqueries(e) for p in projects for e in items(p.projectList())):
+    if kind(below) != "Sort":
         return [], [], node
     return projects, items(below.order()), below.child()
 

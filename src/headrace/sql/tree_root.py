@@ -19,7 +19,7 @@ _FINISH = {"Project", "Filter", "Sort", "SubqueryAlias", "View", "ResolvedHint"}
 class Root(Flattener):
     """Reads the top of one query."""
 
-    def __init__(self, catalyst: Catalyst, refusals: Refusals, plan: Jvm) -> None:
+    def __init__(self, catalyst: Catalyst, refusals: Refusals, plan: Jvm, *, is_ordered: bool) -> None:
         super().__init__(catalyst, refusals)
         self.base: Jvm = None
         self.conditions: list[Jvm] = []
@@ -27,7 +27,7 @@ class Root(Flattener):
         self._fold(plan)
         outputs = [self._meaning[identity(attribute)] for attribute in items(plan.output())]
         if kind(plan) in LIMITS:
-            self._sort = self._sorted_below(plan)
+            self._sort = self._sorted_below(plan) if is_ordered else []
         self.flat.order = [(self._sorted_output(key, outputs), desc, first) for key, desc, first in self._sort]
         if self.flat.shape is Shape.ROWS:
             self.conditions = self._filters

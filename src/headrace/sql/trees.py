@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from headrace.plan.tree import Group, Tree
 from headrace.sql.catalyst import AnalysedView, plan_of, planned, schema_of
 from headrace.sql.evaluate import CatalystView
+from headrace.sql.jvm import Jvm, items, kind
 from headrace.sql.reads import check_query
 from headrace.sql.refusals import Refusals
 from headrace.sql.session import SqlSession
@@ -33,10 +34,11 @@ def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
     refusals = Refusals(view_name, sql)
     analysed, _ = planned(session, view_name, sql, refusals, lambda plan: check_query(plan, refusals))
     check_sessions(analysed, refusals)
+    _check_sorts(analysed, refusals)
     schema = schema_of(analysed, session, refusals)
     with session.reordering():
         optimized = session.optimized(session.prepared(sql, analysed))
-    read = TreeReader(session.catalyst, refusals).read(optimized)
+    read = TreeReader(session.catalyst, refusals).read(optimized, is_ordered=_is_ordered(analysed))
     root = read.tree.root
     finish = plan_of(replace(read.flat, condition=None, keys=[], arguments=[]), schema)
     plan = replace(
@@ -46,3 +48,19 @@ def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
     not_null = tuple(not nullable for _, _, nullable in schema)
     catalyst = CatalystView(session.catalyst, plan, read.flat, read.sides, not_null, read.between)
     return AnalysedTree(tree, AnalysedView(plan, schema, catalyst))
+
+
+def _is_ordered(analysed: Jvm) -> bool:
+    """Whether a query ends in an ORDER BY of its own; a column that is only sorted by is projected away above it."""
+    node = analysed
+    while kind(node) in ("GlobalLimit", "LocalLimit", "Offset", "WithCTE", "Project"):
+        node = node.children().last() if kind(node) == "WithCTE" else node.child()
+    return kind(node) == "Sort"
+
+
+def _check_sorts(node: Jvm, refusals: Refusals) -> None:
+    """Refuse SORT BY, which is about where rows are, and not about what the query answers."""
+    if kind(node) == "Sort" and not getattr(node, "global")():
+        refusals.refuse_sort_by()
+    for child in items(node.children()):
+        _check_sorts(child, refusals)
