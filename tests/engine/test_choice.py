@@ -99,6 +99,7 @@ def test_refresh_is_checked_and_full_always_works(spark: SparkSession, tmp_path:
         view = engine.view("numbers", sql, refresh="full")
         engine.apply({"shop": pd.DataFrame({"id": [9], "city": ["x"]})})
         assert [row["n"] for row in view.to_arrow().to_pylist()] == [1, 2, 3, 4]
+        assert engine.view("one", "SELECT city, COUNT(*) AS n FROM shop GROUP BY city", refresh="incremental").rows == 4
         with pytest.raises(SchemaError, match="refresh"):
             engine.view("other", sql, refresh="sometimes")
         with pytest.raises(SchemaError, match="recomputes"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.engine.definition import Definition
+from headrace.engine.explain import arrangement_sizes
 from headrace.plan.work import time_text
 
 if TYPE_CHECKING:
@@ -62,9 +63,8 @@ def analysed(engine: Engine, view: View, explanation: Explained) -> Analysis:
     anew = replace(definition, asked={"strategy": "auto"}, chosen={})
     choice = engine._planner.considered(view.name, anew, schemas, rows)
     snapshot = engine._store.snapshot
-    prefix = f"view/{view.name}/"
-    own = [buckets for name, buckets in snapshot.arrangements.items() if name.startswith(prefix)]
-    size = sum(run.bytes for buckets in own for state in buckets.values() for run in state.runs)
+    parts = arrangement_sizes(view.name, view.planned.kernel.arrangements, snapshot)
+    size = sum(taken for buckets in parts.values() for _, _, taken in buckets)
     spent = snapshot.summary.get("spent", {}).get(view.name)
     return Analysis(explanation, _strategy(definition), _why(definition), choice.to_json(), spent, size)
 

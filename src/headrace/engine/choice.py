@@ -1,7 +1,7 @@
 """Which strategy a view gets when its user leaves the choice to Headrace: the one whose steps are estimated cheapest.
 
-Every strategy that can keep the view is planned and asked what a step would cost; those that cannot say why. All of it
-is written down with the choice, so that EXPLAIN ANALYZE can show what each would have cost, and why one won.
+Every strategy that can keep the view is planned and asked what a step would cost; those that cannot say why. The winner
+is written down with its reason. EXPLAIN ANALYZE (`engine.analysis`) compares them again, for tables as they are then.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.sizes import known_rows
 from headrace.errors import HeadraceError
 from headrace.factorized.view import JoinView
 from headrace.factorized.work import view_tree_work
@@ -43,16 +44,14 @@ class Choice:
     works: dict[str, Work] = field(default_factory=dict)
     refused: dict[str, HeadraceError] = field(default_factory=dict)
 
-    def consider(self, strategy: str, plan: Callable[[], PlannedView]) -> PlannedView | None:
-        """Plan a view by a strategy and estimate its steps; None if it cannot keep the view."""
+    def consider(self, strategy: str, plan: Callable[[], PlannedView]) -> None:
+        """Plan a view by a strategy and estimate its steps, or note why it cannot keep the view."""
         try:
-            view = plan()
+            self.planned[strategy] = plan()
         except HeadraceError as error:
             self.refused[strategy] = error
-            return None
-        self.planned[strategy] = view
-        self.works[strategy] = self._work(strategy, view)
-        return view
+        else:
+            self.works[strategy] = self._work(strategy, self.planned[strategy])
 
     def cheapest(self) -> str:
         """The strategy with the cheapest steps among those that can keep the view."""
@@ -68,16 +67,13 @@ class Choice:
 
     def recompute(self, tables: Iterable[str]) -> None:
         """Estimate what Spark would take to run the query at every step."""
-        touched = {table: float(self._size(table) or 0) for table in tables}
+        touched = {table: float(self._size(table)) for table in tables}
         self.works[RECOMPUTE] = Work(RECOMPUTE, touched, _SCAN_MICROSECONDS, _JOB_SECONDS)
 
     def made(self, strategy: str, why: str) -> PlannedView:
-        """The chosen view, with all estimates written down."""
+        """The chosen view, with the reason written down."""
         view = self.planned[strategy]
-        chosen = {**view.definition.chosen, "costs": self.to_json()}
-        if why:
-            chosen["why"] = why
-        return replace(view, definition=replace(view.definition, chosen=chosen))
+        return replace(view, definition=replace(view.definition, chosen={**view.definition.chosen, "why": why}))
 
     def to_json(self) -> list[dict[str, Any]]:
         """All strategies, the cheapest first, then those that cannot keep the view."""
@@ -135,7 +131,7 @@ class Choice:
         }
 
     def _size(self, table: str) -> int:
-        return max(self.rows.get(table, 0), self.tables[table].expected_rows or 0)
+        return known_rows(self.tables[table], self.rows)
 
 
 def why_cheapest(choice: Choice, strategy: str) -> str:

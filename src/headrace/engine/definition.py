@@ -29,6 +29,10 @@ class Definition:
     def from_json(cls, data: Mapping[str, Any]) -> Definition:
         return cls(data.get("kind", "view"), data["sql"], data.get("asked", {}), data.get("chosen", {}))
 
+    def is_kept_by(self, strategy: str) -> bool:
+        """Whether a strategy was asked for, or chosen before."""
+        return strategy in (self.chosen.get("strategy"), self.asked.get("strategy"))
+
     def same_request(self, other: Definition) -> bool:
         """Whether a user asks for the same thing again."""
         return (self.kind, self.sql, dict(self.asked)) == (other.kind, other.sql, dict(other.asked))

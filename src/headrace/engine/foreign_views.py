@@ -6,14 +6,14 @@ reason is written down with the choice, for EXPLAIN to repeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.sizes import sizes
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.foreign.planner import FOREIGN, foreign_view
 from headrace.operators.layout import ViewLayout
-from headrace.plan.join import Source
 from headrace.plan.view import Shape, ViewPlan
 from headrace.relation.schema import TableSchema
 from headrace.sql.catalyst import analyse_joined_rows
@@ -27,10 +27,6 @@ class ForeignPlanner:
     sql: SqlSession
     seed: int
     buckets: int
-
-    def is_chosen(self, definition: Definition) -> bool:
-        """Whether a definition asks for live tuples, or was given them before."""
-        return FOREIGN in (definition.chosen.get("strategy"), definition.asked.get("strategy"))
 
     def why(self, by_sums: PlannedView | None, refused: HeadraceError | None, tables: Mapping[str, TableSchema]) -> str:
         """Why live tuples win over sums of products, in the words of the query; empty if only numbers can say.
@@ -69,7 +65,11 @@ class ForeignPlanner:
         assert analysed.plan.rows is not None
         chosen = definition.chosen
         # Sizes that led to the plan lead to it again, also where nothing was known.
-        known = chosen["sizes"] if "sizes" in chosen else sizes(analysed.plan.rows.sources, tables, rows)
+        known = (
+            chosen["sizes"]
+            if "sizes" in chosen
+            else sizes({source.name: source.table for source in analysed.plan.rows.sources}, tables, rows)
+        )
         kernel = foreign_view(name, layout, tables, known, self.buckets)
         root, required = kernel.chain.graph.root, analysed.catalyst.flat.root_required
         if required is not None and analysed.plan.rows.sources[required].name != root:
@@ -87,9 +87,3 @@ def check_sums(name: str, plan: ViewPlan) -> None:
     for aggregate in plan.aggregates:
         if aggregate.function in ("sum", "avg") and not aggregate.type.is_numeric:
             raise UnsupportedSQLError(f"view {name!r}: {aggregate.sql} is not numeric", way_out="sum numbers only")
-
-
-def sizes(sources: Iterable[Source], tables: Mapping[str, TableSchema], rows: Mapping[str, int]) -> dict[str, int]:
-    """Rows of each source: those it has, or those that it is expected to have, whichever are more."""
-    found = {s.name: max(rows.get(s.table, 0), tables[s.table].expected_rows or 0) for s in sources}
-    return {name: size for name, size in found.items() if size}

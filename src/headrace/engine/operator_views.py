@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.sizes import sizes
 from headrace.errors import SchemaError
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Tree
@@ -25,10 +26,6 @@ class OperatorsPlanner:
     seed: int
     buckets: int
 
-    def is_chosen(self, definition: Definition) -> bool:
-        """Whether a definition asks for operators, or was given them before."""
-        return OPERATORS in (definition.chosen.get("strategy"), definition.asked.get("strategy"))
-
     def plan(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
@@ -42,9 +39,8 @@ class OperatorsPlanner:
         analysed = analyse_tree(self.sql, name, definition.sql)
         tree, chosen = analysed.tree, definition.chosen
         sources = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
-        found = {s: max(rows.get(t, 0), tables[t].expected_rows or 0) for s, t in sources.items()}
         # Sizes that led to the plan lead to it again.
-        sizes = chosen["sizes"] if "sizes" in chosen else {s: size for s, size in found.items() if size}
+        known = chosen["sizes"] if "sizes" in chosen else sizes(sources, tables, rows)
         digest = _digest(tree)
         if chosen.get("tree", digest) != digest:
             raise SchemaError(
@@ -53,10 +49,10 @@ class OperatorsPlanner:
                 way_out="open the location with the version that made the view, or drop the view and create it again",
             )
         static = frozenset(table for table in sources.values() if tables[table].static)
-        kernel = TreeView(tree, self.seed, self.buckets, sizes, static)
+        kernel = TreeView(tree, self.seed, self.buckets, known, static)
         choice = {
             "strategy": OPERATORS,
-            "sizes": dict(sizes),
+            "sizes": dict(known),
             "tree": digest,
             "why": chosen.get("why", "it was asked for"),
         }

@@ -12,9 +12,10 @@ from dataclasses import replace
 from headrace.engine.choice import FACTORIZED, NOTHING_KNOWN, ONE_TABLE, RECOMPUTE, Choice, is_open, why_cheapest
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.features import check_apart, choose_features, unknown
-from headrace.engine.foreign_views import ForeignPlanner, check_sums, sizes
+from headrace.engine.foreign_views import ForeignPlanner, check_sums
 from headrace.engine.operator_views import OPERATORS, OperatorsPlanner
 from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
+from headrace.engine.sizes import sizes
 from headrace.engine.watermarks import FINAL
 from headrace.errors import SchemaError, UnsupportedSQLError, VariableOrderError
 from headrace.factorized.fsql import source_rows
@@ -65,9 +66,9 @@ class Planner:
     def _sql_view(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
-        if self.operators.is_chosen(definition):
+        if definition.is_kept_by(OPERATORS):
             return self.operators.plan(name, definition, tables, rows)
-        if self.foreign.is_chosen(definition):
+        if definition.is_kept_by(FOREIGN):
             return self.foreign.plan(name, definition, tables, rows)
         if is_open(definition):
             return self._cheapest(name, definition, tables, rows)
@@ -126,7 +127,7 @@ class Planner:
             why = why_cheapest(choice, best)
             if self._is_full_cheaper(choice, best, definition, read, tables):
                 view = self._recomputed_view(name, replace(definition, chosen={"strategy": RECOMPUTE}), tables, rows)
-                chosen = {**view.definition.chosen, "costs": choice.to_json(), "why": why_cheapest(choice, RECOMPUTE)}
+                chosen = {**view.definition.chosen, "why": why_cheapest(choice, RECOMPUTE)}
                 return replace(view, definition=replace(definition, chosen=chosen))
         if best == FOREIGN and of_keys:
             why = of_keys
@@ -170,9 +171,8 @@ class Planner:
         return PlannedView(_with_choice(definition, planned), analysed, view, layout, planned)
 
     def _check_single(self, name: str, definition: Definition) -> None:
-        asked = {
-            what: value for what, value in definition.asked.items() if value not in (None, "auto") and what != FINAL
-        }
+        asked = {what: definition.asked.get(what) for what in ("strategy", "order", "partition")}
+        asked = {what: value for what, value in asked.items() if value not in (None, "auto")}
         if asked:
             raise SchemaError(
                 f"view {name!r} reads one table, so {', '.join(f'{k}={v!r}' for k, v in asked.items())} has no meaning",
@@ -304,7 +304,7 @@ class Planner:
             order=chosen.get("order") or asked.get("order"),
             partition=asked.get("partition"),
             stages=chosen.get("stages"),
-            rows=sizes(join.sources, tables, rows),
+            rows=sizes({source.name: source.table for source in join.sources}, tables, rows),
             distinct={variable: count for variable, count in distinct.items() if count},
             static=frozenset(s.name for s in join.sources if tables[s.table].static),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import VariableOrderError
@@ -21,6 +21,7 @@ from headrace.factorized.order import Node, VariableOrder, rebuilt
 from headrace.factorized.order_text import to_json, to_text
 from headrace.factorized.planner import Planned
 from headrace.plan.classes import classes
+from headrace.plan.explained import Explained
 from headrace.plan.hypergraph import Hypergraph
 
 Sizes = Mapping[str, Sequence[tuple[int, int, int]]]
@@ -56,7 +57,7 @@ class ViewExplained:
 
 
 @dataclass(frozen=True)
-class JoinExplanation:
+class JoinExplanation(Explained):
     """How a view over a join is kept. `str()` is for people, `to_dict()` for programs, `to_svg()` for pages."""
 
     view: str
@@ -84,11 +85,6 @@ class JoinExplanation:
     evaluated_by: str
     evaluated_why: str
     last_step: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain values for JSON."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        return plain
 
     def __str__(self) -> str:
         return explain_text.to_text(self)

@@ -176,10 +176,10 @@ def _drawn_arrow(arrow: _Arrow, arrows: list[_Arrow], boxes: dict[str, _Box], to
     for place in arrow.places:
         # It goes straight through the layer, which ends where the next one begins.
         top, bottom = tops[place.layer], tops[place.layer + 1] - _GAP_Y
-        way += f"{_curve(x, y, place.x, top)} V{bottom:.1f}"
+        way += f"{svg.curve(x, y, place.x, top)} V{bottom:.1f}"
         x, y = place.x, bottom
     end = _port(child, arrow, sorted(reaching, key=lambda a: a.places[-1].x))
-    way += f"{_curve(x, y, end, child.y - _HEAD)}"
+    way += f"{svg.curve(x, y, end, child.y - _HEAD)}"
     r = arrow.reference
     yield f'<g class="reference" data-reference={svg.attribute(f"{r.parent} -> {r.child}")}>'
     yield f"<title>{svg.escaped(_tooltip(arrow))}</title>"
@@ -196,11 +196,6 @@ def _port(box: _Box, arrow: _Arrow, beside: list[_Arrow]) -> float:
     """The x at which an arrow leaves or reaches a box: beside the others, in their order."""
     apart = min(_PORT, (box.place.width - 2 * PAD) / len(beside))
     return box.place.x + apart * (beside.index(arrow) - (len(beside) - 1) / 2)
-
-
-def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
-    half = (to_y - y) / 2
-    return f" C{x:.1f} {y + half:.1f} {to_x:.1f} {to_y - half:.1f} {to_x:.1f} {to_y:.1f}"
 
 
 def _tooltip(arrow: _Arrow) -> str:

@@ -7,9 +7,8 @@ they get them, in values that JSON can hold; the text and the drawing are made o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.foreign import drawing, explain_text
@@ -17,6 +16,7 @@ from headrace.foreign.chain import ChainPlan, Join
 from headrace.foreign.planner import FOREIGN
 from headrace.foreign.view import ForeignView
 from headrace.operators.layout import GROUPS
+from headrace.plan.explained import Explained
 from headrace.plan.lines import listed
 from headrace.plan.rows import written
 from headrace.plan.view import Shape
@@ -70,7 +70,7 @@ class ArrangementExplained:
 
 
 @dataclass(frozen=True)
-class ForeignExplanation:
+class ForeignExplanation(Explained):
     """How a view over a foreign-key join is kept.
 
     `str()` is for people, `to_dict()` for programs, `to_svg()` for pages.
@@ -105,11 +105,6 @@ class ForeignExplanation:
     evaluated_by: str
     evaluated_why: str
     last_step: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain values for JSON."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        return plain
 
     def __str__(self) -> str:
         return explain_text.to_text(self)

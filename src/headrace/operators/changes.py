@@ -43,10 +43,6 @@ class Changes:
         columns = {name: take_column(column, positions) for name, column in self.columns.items()}
         return Changes(columns, self.diff[positions])
 
-    def renamed(self, names: Sequence[str]) -> Changes:
-        """The same columns, in their order, under other names."""
-        return Changes(dict(zip(names, self.columns.values(), strict=True)), self.diff)
-
 
 def together(parts: Iterable[Changes]) -> Changes | None:
     """Add changes up; None when there are none."""

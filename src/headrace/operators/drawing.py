@@ -267,10 +267,10 @@ def _drawn_arrow(
     y = layers[reader.place.layer][1] + _POINT
     for place in arrow.places:
         top, low = layers[place.layer]
-        way += f"{_curve(x, y, place.x, top)} V{low:.1f}"
+        way += f"{svg.curve(x, y, place.x, top)} V{low:.1f}"
         x, y = place.x, low
     start = _port(producer, arrow, leaving)
-    way += _curve(x, y, start, producer.y)
+    way += svg.curve(x, y, start, producer.y)
     thick = 1.3 if arrow.way == "stays" else 2
     yield f'<g class="feed" data-feed={svg.attribute(f"{arrow.producer} -> {arrow.reader}")}>'
     yield f"<title>{svg.escaped(arrow.about)}</title>"
@@ -287,11 +287,6 @@ def _port(box: _Box, arrow: _Arrow, beside: list[_Arrow]) -> float:
     """The x at which an arrow leaves or reaches a box: beside the others, in their order."""
     apart = min(_PORT, (box.place.width - 2 * PAD) / len(beside))
     return box.place.x + apart * (beside.index(arrow) - (len(beside) - 1) / 2)
-
-
-def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
-    half = (to_y - y) / 2
-    return f" C{x:.1f} {y + half:.1f} {to_x:.1f} {to_y - half:.1f} {to_x:.1f} {to_y:.1f}"
 
 
 def _drawn_label(arrow: _Arrow, top: float) -> Iterator[str]:

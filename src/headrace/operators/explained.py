@@ -5,12 +5,12 @@ The text, the drawing and programs read these and nothing else, so whatever is s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.operators import drawing, explain_text
+from headrace.plan.explained import Explained
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ArrangementExplained:
 
 
 @dataclass(frozen=True)
-class OperatorsExplanation:
+class OperatorsExplanation(Explained):
     """How a view is kept by operators.
 
     `str()` is for people, `to_dict()` for programs, `to_svg()` for pages.
@@ -160,11 +160,6 @@ class OperatorsExplanation:
     estimated: str
     buckets: int
     last_step: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain values for JSON."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        return plain
 
     def __str__(self) -> str:
         return explain_text.to_text(self)

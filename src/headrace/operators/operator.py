@@ -12,14 +12,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.operators.changes import Changes
 from headrace.operators.kernel import Passed, State
 from headrace.operators.layout import COUNT
+from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, lookup
 from headrace.relation.kernels import Positions
+from headrace.relation.keys import KeyLayout
 from headrace.relation.run import Run, merge
+from headrace.relation.types import sql_type
 
 _SAMPLE = 256
 
@@ -86,22 +88,14 @@ def given(changes: Changes | None, keys: Sequence[str] = ()) -> Passed:
     came, went = int(changes.diff[changes.diff > 0].sum()), int(-changes.diff[changes.diff < 0].sum())
     pairs = 0
     if keys and came and went:
-        groups = _numbers([changes.columns[name] for name in keys])
-        there, gone = np.zeros(groups.max() + 1, np.int64), np.zeros(groups.max() + 1, np.int64)
-        np.add.at(there, groups, np.maximum(changes.diff, 0))
-        np.add.at(gone, groups, np.maximum(-changes.diff, 0))
+        columns = [changes.columns[name] for name in keys]
+        words = KeyLayout(tuple(sql_type(c.type) for c in columns), (True,) * len(keys), seed=0).encode(columns)
+        group_of, first = np.empty(changes.rows, np.int64), np.empty(changes.rows, np.int64)
+        groups = kernels.group_hashed(words, group_of, first)
+        (there,) = COUNT.sum_by((np.maximum(changes.diff, 0),), group_of, groups)
+        (gone,) = COUNT.sum_by((np.maximum(-changes.diff, 0),), group_of, groups)
         pairs = int(np.minimum(there, gone).sum())
     return Passed(came, went, pairs)
-
-
-def _numbers(columns: Sequence[object]) -> NDArray[np.int64]:
-    """The same number for rows that are equal in all of some columns."""
-    out = np.zeros(0, np.int64)
-    for i, column in enumerate(columns):
-        codes = column.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[attr-defined]
-        out = codes if i == 0 else np.unique(np.stack([out, codes]), axis=1, return_inverse=True)[1].reshape(-1)
-    numbers: NDArray[np.int64] = out - out.min()
-    return numbers
 
 
 def grown(before: Sequence[AnyRun], change: Run) -> int:

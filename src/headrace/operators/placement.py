@@ -161,11 +161,11 @@ class Placer:
         if self._is_bag(number):
             return tuple(range(keys)), "rows of the answer may lie in any bucket, and stay in that which gives them"
         best: tuple[int, Places] = (0, ())
-        for side, port in enumerate(node.ports):
+        for port in node.ports:
             for feed in port.feeds:
                 for partition in self._given(feed, decided):
                     if partition and max(partition) < keys:
-                        score = self._score(number, side, partition, decided)
+                        score = self._score(number, partition, decided)
                         best = max(best, (score, partition), key=lambda pair: pair[0])
         if best[0]:
             return best[1], "rows that come from operators are partitioned so already"
@@ -183,7 +183,7 @@ class Placer:
         node = self.tree.nodes[number]
         return isinstance(node, Group) and node.plan.shape is Shape.ROWS
 
-    def _score(self, number: int, side: int, partition: Places, decided: list[tuple[Places, str]]) -> int:
+    def _score(self, number: int, partition: Places, decided: list[tuple[Places, str]]) -> int:
         """How many rows stay where they are with this partition."""
         total = 0
         for port in self.tree.nodes[number].ports:

@@ -123,3 +123,9 @@ def escaped(text: str) -> str:
 def attribute(text: str) -> str:
     """A text as the value of an attribute, with its quotes."""
     return quoteattr(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def curve(x: float, y: float, to_x: float, to_y: float) -> str:
+    """The part of a path that goes on from one point to another below or above it, bending where nothing is."""
+    half = (to_y - y) / 2
+    return f" C{x:.1f} {y + half:.1f} {to_x:.1f} {to_y - half:.1f} {to_x:.1f} {to_y:.1f}"

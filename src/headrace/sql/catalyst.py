@@ -24,7 +24,7 @@ from headrace.sql.joins import Joiner
 from headrace.sql.jvm import Jvm, identity, items
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
-from headrace.sql.session import SqlSession
+from headrace.sql.session import Query, SqlSession
 from headrace.sql.sources import Sources
 from headrace.sql.windows import WAY_OUT, is_window
 
@@ -109,7 +109,12 @@ def analyse_joined_rows(session: SqlSession, view_name: str, sql: str) -> Analys
 
 
 def planned(
-    session: SqlSession, view_name: str, sql: str, refusals: Refusals, check: Callable[[Jvm], None]
+    session: SqlSession,
+    view_name: str,
+    sql: str,
+    refusals: Refusals,
+    check: Callable[[Jvm], None],
+    optimized: Callable[[Query], Jvm] = Query.optimizedPlan,
 ) -> tuple[Jvm, Jvm]:
     """The query as Catalyst understands it, checked, and as it would run it."""
     with _quiet():
@@ -118,7 +123,7 @@ def planned(
             if session.is_command(execution.analyzed()):
                 refusals.refuse("a command", "only a query has an answer to keep", "write the view as one SELECT")
             check(execution.analyzed())
-            return execution.analyzed(), execution.optimizedPlan()
+            return execution.analyzed(), optimized(execution)
         except PySparkException as error:
             raise _explained(view_name, error) from None
         except Py4JJavaError as error:  # a statement that Spark itself stumbles over, such as an INSERT

@@ -164,6 +164,11 @@ class Query:
         prepared = self.session.prepared(self.sql, analysed)
         return self.execution.optimizedPlan() if prepared is analysed else self.session.optimized(prepared)
 
+    def reorderedPlan(self) -> Jvm:
+        """The same for a tree of operators, whose joins are those of the plan: the optimizer may reorder them."""
+        with self.session.reordering():
+            return self.session.optimized(self.session.prepared(self.sql, self.analyzed()))
+
 
 def quote(name: str) -> str:
     """A name as a quoted SQL identifier.

@@ -10,7 +10,7 @@ from headrace.sql.evaluate import CatalystView
 from headrace.sql.jvm import Jvm, items, kind
 from headrace.sql.reads import check_query
 from headrace.sql.refusals import Refusals
-from headrace.sql.session import SqlSession
+from headrace.sql.session import Query, SqlSession
 from headrace.sql.tree import TreeReader
 from headrace.sql.windows import check_sessions
 
@@ -32,12 +32,14 @@ def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
     SchemaError : the query names a table or a column that does not exist.
     """
     refusals = Refusals(view_name, sql)
-    analysed, _ = planned(session, view_name, sql, refusals, lambda plan: check_query(plan, refusals))
-    check_sessions(analysed, refusals)
-    _check_sorts(analysed, refusals)
+
+    def check(plan: Jvm) -> None:
+        check_query(plan, refusals)
+        check_sessions(plan, refusals)
+        _check_sorts(plan, refusals)
+
+    analysed, optimized = planned(session, view_name, sql, refusals, check, Query.reorderedPlan)
     schema = schema_of(analysed, session, refusals)
-    with session.reordering():
-        optimized = session.optimized(session.prepared(sql, analysed))
     read = TreeReader(session.catalyst, refusals).read(optimized, is_ordered=_is_ordered(analysed))
     root = read.tree.root
     finish = plan_of(replace(read.flat, condition=None, keys=[], arguments=[]), schema)
