@@ -78,6 +78,10 @@ class Driven:
                 out[tuple(row.values())] += count if layout.plan.aggregates == () else 1
         return out
 
+    def kept(self, part: str) -> int:
+        """How many entries an arrangement holds."""
+        return sum(run.rows for (name, _), run in self.state.items() if name == part)
+
     def entries(self) -> int:
         """How many entries all arrangements hold."""
         return sum(run.rows for run in self.state.values())

@@ -41,7 +41,13 @@ def rows_of(number: int, fields: tuple[Field, ...]) -> Group:
 
 
 def joined(
-    kind: JoinKind, *, residual: bool = False, safe: bool = False, keys: int = 1, sizes: dict[str, int] | None = None
+    kind: JoinKind,
+    *,
+    residual: bool = False,
+    safe: bool = False,
+    keys: int = 1,
+    sizes: dict[str, int] | None = None,
+    right_keys_only: bool = False,
 ) -> TreeView:
     condition = None
     if residual:
@@ -51,7 +57,7 @@ def joined(
         outputs = (*outputs, FLAG)
     null_aware = kind is JoinKind.NULL_AWARE
     right = table("r")
-    if null_aware:
+    if null_aware or right_keys_only:
         right = replace(right, outputs=right.outputs[:1])
     node = Join(
         kind, port("l", table("l")), port("r", right), keys, (safe or null_aware,) * keys, condition, outputs, ""
@@ -207,5 +213,56 @@ def test_beside_a_static_table_nothing_is_kept() -> None:
     driven.step({"l": [((2, 1), 1)]})
     assert driven.answer() == Counter({(1, 1, 1, 5): 1, (2, 1, 2, 6): 1})
     assert "0.left" not in view.arrangements
-    assert view.why_kept(0, 0) is None
-    assert view.why_kept(0, 1) is not None
+    assert view.keeping.why_kept(0, 0) is None
+    assert view.keeping.why_kept(0, 1) is not None
+
+
+@pytest.mark.parametrize("kind", [JoinKind.SEMI, JoinKind.ANTI])
+@pytest.mark.parametrize("small", ["", "r"])
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(batches, st.booleans(), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
+def test_beside_a_side_that_only_grows_rows_without_a_partner_are_kept_and_no_others(  # type: ignore[no-untyped-def]
+    kind, small, steps, residual, safe, keys_only, random
+) -> None:
+    keys_only = keys_only and not residual
+    sizes = {"l": 100, "r": 100} | ({small: 1} if small else {})
+    all_kept = joined(kind, residual=residual, safe=safe, sizes=sizes, right_keys_only=keys_only)
+    driven = Driven(replace(all_kept, growing=frozenset(["r"])))
+    assert driven.view.layouts[0].settles
+    there: dict[str, list[Row]] = {"l": [], "r": []}
+    for left, right, leaving in steps:
+        gone = [row for row in there["l"] if random.random() < leaving]
+        for row in gone:
+            there["l"].remove(row)
+        there["l"] += left
+        there["r"] += right
+        came = [(row[:1] if keys_only else row, 1) for row in right]
+        driven.step({"l": [(row, -1) for row in gone] + [(row, 1) for row in left], "r": came})
+        assert driven.answer() == expected(kind, there["l"], there["r"], residual=residual, safe=safe, keys=1)
+        alone = expected(JoinKind.ANTI, there["l"], there["r"], residual=residual, safe=safe, keys=1)
+        waiting = {row for row in alone if safe or row[0] is not None}  # without a key, a row passes by
+        assert driven.kept("0.left") == len(waiting)
+        if keys_only:
+            assert driven.kept("0.right") == len({row[0] for row in there["r"] if safe or row[0] is not None})
+
+
+def test_what_only_grows() -> None:
+    """A side only grows if it is made of rows that are never deleted, by operators that take nothing back."""
+    semi = joined(JoinKind.SEMI)
+    assert not semi.keeping.settles(0)
+    grown = replace(semi, growing=frozenset(["r"]))
+    assert grown.keeping.settles(0)
+    assert "settled" in grown.keeping.why_kept(0, 0)
+    assert not replace(semi, growing=frozenset(["l"])).keeping.settles(0)
+    assert not replace(joined(JoinKind.LEFT), growing=frozenset(["r"])).keeping.settles(0)
+
+    def over(node: Join | Group) -> TreeView:
+        feed = Feed(0, None, tuple(column(f.name, f.type, f.nullable) for f in node.fields[:2]))
+        above = Join(JoinKind.SEMI, port("l", table("l")), port("r", feed), 1, (False,), None, ("l0", "l1"), "")
+        return TreeView(Tree((node, above, rows_of(1, above.fields))), 7, 3, {}, growing=frozenset(["l", "r"]))
+
+    for kind, grows in {JoinKind.INNER: True, JoinKind.SEMI: True, JoinKind.ANTI: False, JoinKind.LEFT: False}.items():
+        assert over(joined(kind).tree.nodes[0]).keeping.settles(1) is grows, kind
+    assert not over(counted(Shape.GROUPS).tree.nodes[0]).keeping.settles(1)
+    distinct = counted(Shape.GROUPS).tree.nodes[0]
+    assert over(replace(distinct, plan=replace(distinct.plan, aggregates=(), arguments=()))).keeping.settles(1)

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from headrace.bench.peak import PeakMemory, release_memory
 from headrace.bench.tpch_data import Data, Tell, load_data
-from headrace.bench.tpch_ratios import TABLES_ONLY, TOGETHER, ratios, targets
+from headrace.bench.tpch_ratios import PEAK, TABLES_ONLY, TOGETHER, ratios, targets
 from headrace.bench.tpch_screen import table
 from headrace.datasets.tpch_queries import TPCH_22, TPCH_QUERIES, tpch_query
 from headrace.engine.engine import Engine
@@ -143,7 +143,7 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         peaks.append(peak)
     # The JVM is Spark's, which runs the peer too: its peak is that of both.
     python, java = max(peaks) / 1e6, _java_peak(spark) / 1e6
-    results.append({"system": "all", "case": "memory", "peak_mb": python + java, "python_mb": python, "java_mb": java})
+    results.append({"system": "all", "case": PEAK, "peak_mb": python + java, "python_mb": python, "java_mb": java})
     config = {
         **{key: value for key, value in vars(options).items() if key != "location"},
         "cores": spark.sparkContext.defaultParallelism,

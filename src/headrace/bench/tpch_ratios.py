@@ -15,6 +15,7 @@ Results = Sequence[Mapping[str, Any]]
 TABLES_ONLY, TOGETHER = "tables only", "together"
 RECOMPUTE, LOAD = "recompute / step", "load / run by Spark"
 MEAN, LEAST, MOST = "geometric mean", "least", "most"
+MEMORY, PEAK = "memory, GB", "memory"
 PROBLEMS = ("refused", "failed", "wrong")
 
 _RECOMPUTE_MEAN = f"{RECOMPUTE}, {MEAN}"  # by the median step
@@ -22,6 +23,7 @@ _TARGETS = (
     (_RECOMPUTE_MEAN, ">=", 8.0),
     (f"{RECOMPUTE}, {LEAST}", ">=", 1.0),
     (f"{LOAD}, {MOST}", "<=", 3.0),
+    (MEMORY, "<=", 20.0),
 )
 
 
@@ -42,6 +44,9 @@ def ratios(results: Results) -> dict[str, float]:
         found[f"{RECOMPUTE}, {LEAST}"] = min(recompute.values())
         found[f"{LOAD}, {MEAN}"] = statistics.geometric_mean(load.values())
         found[f"{LOAD}, {MOST}"] = max(load.values())
+    for row in results:
+        if row["case"] == PEAK:
+            found[MEMORY] = row["peak_mb"] / 1e3
     return found | _together(ours, theirs)
 
 

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from headrace.engine.definition import PlannedView
 from headrace.engine.stepper import explained
 from headrace.operators.kernel import Sent, ViewKernel
-from headrace.operators.tree_view import FeedId, TreeView
+from headrace.operators.placement import FeedId
+from headrace.operators.tree_view import TreeView
 from headrace.relation.columns import take_column, whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF, Column, ddl

@@ -49,7 +49,8 @@ class OperatorsPlanner:
                 way_out="open the location with the version that made the view, or drop the view and create it again",
             )
         static = frozenset(table for table in sources.values() if tables[table].static)
-        kernel = TreeView(tree, self.seed, self.buckets, known, static)
+        growing = frozenset(table for table in sources.values() if tables[table].append_only)
+        kernel = TreeView(tree, self.seed, self.buckets, known, static, growing)
         choice = {
             "strategy": OPERATORS,
             "sizes": dict(known),

@@ -13,7 +13,7 @@ from headrace.factorized.maintenance import MaintenancePlan, View
 from headrace.plan.join import JoinPlan
 from headrace.plan.work import Statistics, Work, fan_out
 
-MICROSECONDS = 1.0
+MICROSECONDS = 1.5
 
 
 def view_tree_work(strategy: str, plan: MaintenancePlan, join: JoinPlan, statistics: Statistics) -> Work:

@@ -46,9 +46,10 @@ def arrangements(kernel: TreeView, naming: Naming, sizes: Sizes, words: Words) -
 
 def _kept_by_join(kernel: TreeView, naming: Naming, number: int, layout: JoinLayout) -> Iterator[_Kept]:
     for side, part in enumerate(layout.parts):
-        why = kernel.why_kept(number, side)
+        why = kernel.keeping.why_kept(number, side)
         if why is not None:
-            yield part, f"{SIDES[side]} rows", _tuple(naming.port(number, side)), "count", why
+            some = "waiting " if side == 0 and layout.settles else ""
+            yield part, f"{some}{SIDES[side]} rows", _tuple(naming.port(number, side)), "count", why
     if layout.node.kind is JoinKind.NULL_AWARE:
         yield (
             seen_part(layout),
@@ -109,8 +110,10 @@ def not_kept(kernel: TreeView, number: int) -> Iterator[NotKept]:
     if isinstance(layout, TopLayout):
         return
     for side, name in enumerate(SIDES):
-        if kernel.why_kept(number, side) is None:
+        if kernel.keeping.why_kept(number, side) is None:
             yield NotKept(f"{name} rows", f"the {SIDES[1 - side]} side never changes, so nothing looks for partners")
+        if side == 0 and layout.settles:
+            yield NotKept("settled left rows", "a row with a partner always has one: the right side only grows")
         if _may_lack_key(layout.node, side):
             passes = "are given as they come" if layout.passes_absent(side) else "are left out"
             yield NotKept(f"some {name} rows", f"those whose key is NULL have no partner, and {passes}")

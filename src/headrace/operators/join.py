@@ -40,6 +40,7 @@ class JoinLayout:
     node: Join
     name: str
     seed: int
+    settles: bool = False  # a row of the left side that has a partner always has one, and is not kept
 
     @property
     def left_part(self) -> str:
@@ -102,14 +103,16 @@ class JoinOperator(Operator):
 
     def flush(self) -> Changes | None:
         changed = [self.pushed(part) for part in self.layout.parts]
-        for part, run, rows in zip(self.layout.parts, changed, self.layout.rows, strict=True):
-            self.keep(part, run)
+        for run, rows in zip(changed, self.layout.rows, strict=True):
             self.taken += passed(run, rows.key_width)
+        asked = [] if self.node.kind is JoinKind.INNER else list(self._asked(0, *changed))
+        kept = [_waiting(asked), self._new_keys(changed[1])] if self.layout.settles else changed
+        for part, change in zip(self.layout.parts, kept, strict=True):
+            self.keep(part, change)
         out: list[Changes] = []
         if self.node.kind.pairs:
             out += self._pairs(*changed)
-        if self.node.kind is not JoinKind.INNER:
-            out += [self._shown(asked) for asked in self._asked(0, *changed)]
+        out += [self._shown(rows) for rows in asked]
         if self.node.kind is JoinKind.FULL:
             out += [self._alone(1, asked) for asked in self._asked(1, *changed)]
         for side in (0, 1):
@@ -219,16 +222,29 @@ class JoinOperator(Operator):
     def _partners(self, rows: Run, side: int, others: Sequence[AnyRun]) -> NDArray[np.int64]:
         """The number of partners of each entry."""
         total = np.zeros(rows.rows, np.int64)
-        other = self.layout.rows[1 - side]
-        only_keys = self.node.keys > 0 and self.node.residual is None and len(other.fields) == self.node.keys
         for run in others:
-            if only_keys:  # an entry a key: its count is the number of partners
+            if self._has_only_keys(1 - side):  # an entry a key: its count is the number of partners
                 total += lookup(COUNT, [run], self.layout.rows[side].probes(rows))[0].astype(np.int64)
                 continue
             for owners, matched, at in self._matches(rows, side, run):
                 (more,) = COUNT.sum_by((matched.payload[0][at],), owners, rows.rows)
                 total += more.astype(np.int64)
         return total
+
+    def _has_only_keys(self, side: int) -> bool:
+        """Whether a side is nothing but keys, each of which is one entry."""
+        node = self.node
+        return node.keys > 0 and node.residual is None and len(self.layout.rows[side].fields) == node.keys
+
+    def _new_keys(self, right: Run | None) -> Run | None:
+        """Of a side that only grows, and of which only keys matter, those that were not there before."""
+        if right is None or not self._has_only_keys(1):
+            return right
+        (there,) = lookup(COUNT, self.before(self.layout.right_part), right.words)
+        new = np.flatnonzero(there == 0)
+        if not len(new):
+            return None
+        return Run(np.ascontiguousarray(right.words[:, new]), (np.ones(len(new), np.int64),))
 
     def _check_single(self, count: NDArray[np.int64]) -> None:
         if self.node.kind is JoinKind.SINGLE and (count > 1).any():
@@ -292,6 +308,19 @@ def more_than_one(text: str) -> StepFailedError:
         f"a scalar subquery gives more than one row ({text or 'uncorrelated'}), so it has no value",
         way_out="aggregate it, as in (SELECT max(x) ...), or make its rows unique; nothing of this step was applied",
     )
+
+
+def _waiting(asked: Sequence[_Asked]) -> Run | None:
+    """What a step changes of the rows without a partner, where a row that has one is not kept."""
+    changes = []
+    for rows in asked:
+        if rows.had is None:
+            changes.append(rows.rows.take(rows.at[~rows.has]))
+        else:  # it waited until now
+            found = rows.rows.take(rows.at)
+            changes.append(Run(found.words, COUNT.negate(found.payload), found.values))
+    merged = merge(COUNT, changes) if changes else None
+    return merged if merged is not None and merged.rows else None
 
 
 def _given(asked: _Asked, *, wanted: bool) -> NDArray[np.int64]:

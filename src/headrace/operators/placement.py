@@ -19,6 +19,8 @@ from headrace.plan.view import Shape
 Names = tuple[str, ...]
 Places = tuple[int, ...]
 
+FeedId = tuple[int, int, int]  # operator, port, and number of a feed there
+
 
 class Way(Enum):
     """How rows get from where they are to their operator."""
@@ -55,10 +57,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Placement:
-    """The places of all operators and the routes of all feeds (by operator, port and number)."""
+    """The places of all operators and the routes of all feeds."""
 
     places: tuple[Place, ...]
-    routes: dict[tuple[int, int, int], Route]
+    routes: dict[FeedId, Route]
 
     @property
     def stages(self) -> int:
@@ -83,7 +85,7 @@ class Placer:
     def place(self) -> Placement:
         """Decide for every operator, from the tables upwards."""
         places: list[Place] = []
-        routes: dict[tuple[int, int, int], Route] = {}
+        routes: dict[FeedId, Route] = {}
         for number, node in enumerate(self.tree.nodes):
             partition, why = self._partition[number]
             everywhere = self._everywhere(number)

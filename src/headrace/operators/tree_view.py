@@ -7,7 +7,7 @@ bucket runs; the inline and the Spark executor both call the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,24 +15,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.changes import Changes, RowLayout, by_bucket, lead_of, null_in
+from headrace.operators.changes import Changes, RowLayout
+from headrace.operators.delivery import Deliverer, Layout
 from headrace.operators.delta import not_summable
 from headrace.operators.feeds import fed, repeated
 from headrace.operators.group import GroupLayout, GroupOperator
 from headrace.operators.join import JoinLayout, JoinOperator
+from headrace.operators.keeping import Keeping
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic
 from headrace.operators.layout import COUNT, ViewLayout
-from headrace.operators.not_in import NotInOperator, seen, seen_part
+from headrace.operators.not_in import NotInOperator, seen_part
 from headrace.operators.operator import Operator, given
-from headrace.operators.placement import Placement, Placer, Way
+from headrace.operators.placement import FeedId, Placement, Placer
 from headrace.operators.top import TopLayout, TopOperator
 from headrace.plan.tree import Feed, Group, Join, JoinKind, Tree
 from headrace.relation.run import Run
 from headrace.rings import Group as Ring
-
-Layout = JoinLayout | GroupLayout | TopLayout
-FeedId = tuple[int, int, int]
-Delivery = tuple[int, str, Run]  # bucket, part, changes
 
 _FEED = "feed"
 
@@ -45,6 +43,7 @@ class TreeView:
     ----------
     sizes : rows of each source when the view was planned.
     static : tables that never change once the view is there.
+    growing : tables whose rows are never deleted.
     by_catalyst : let Catalyst evaluate all that is between operators: a row has raised where kernels evaluated it.
     """
 
@@ -53,6 +52,7 @@ class TreeView:
     buckets: int
     sizes: Mapping[str, int]
     static: frozenset[str] = frozenset()
+    growing: frozenset[str] = frozenset()
     by_catalyst: bool = False
 
     def evaluated_by_catalyst(self) -> TreeView:
@@ -64,6 +64,15 @@ class TreeView:
         return Placer(self.tree, self.sizes, self.buckets, self.by_catalyst).place()
 
     @cached_property
+    def keeping(self) -> Keeping:
+        """What joins keep, and why."""
+        return Keeping(self.tree, self.static, self.growing)
+
+    @cached_property
+    def _deliverer(self) -> Deliverer:
+        return Deliverer(self.layouts, self.placement, self.buckets, self.seed)
+
+    @cached_property
     def layouts(self) -> tuple[Layout, ...]:
         """How each operator keeps what it keeps."""
         last = len(self.tree.nodes) - 1
@@ -71,7 +80,7 @@ class TreeView:
         for number, node in enumerate(self.tree.nodes):
             name = "" if number == last else str(number)
             if isinstance(node, Join):
-                out.append(JoinLayout(node, name, self.seed))
+                out.append(JoinLayout(node, name, self.seed, self.keeping.settles(number)))
             elif isinstance(node, Group):
                 out.append(GroupLayout(node, name, self.seed))
             else:
@@ -100,47 +109,29 @@ class TreeView:
 
     @cached_property
     def arrangements(self) -> Mapping[str, Ring]:
-        return {part: ring for number in range(len(self.layouts)) for part, ring in self._kept(number).items()}
+        return {part: ring for kept in self._kept for part, ring in kept.items()}
 
-    def _kept(self, number: int) -> dict[str, Ring]:
+    @cached_property
+    def _kept(self) -> tuple[dict[str, Ring], ...]:
+        """The arrangements of each operator."""
+        return tuple(self._kept_by(number) for number in range(len(self.layouts)))
+
+    def _kept_by(self, number: int) -> dict[str, Ring]:
         layout = self.layouts[number]
         if isinstance(layout, GroupLayout):
             return dict(layout.arrangements)
         if isinstance(layout, TopLayout):
             return {layout.rows_part: COUNT, layout.top_part: COUNT}
         kept: dict[str, Ring] = {
-            part: COUNT for side, part in enumerate(layout.parts) if self.why_kept(number, side) is not None
+            part: COUNT for side, part in enumerate(layout.parts) if self.keeping.why_kept(number, side) is not None
         }
         return kept | ({seen_part(layout): COUNT} if layout.node.kind is JoinKind.NULL_AWARE else {})
-
-    def why_kept(self, number: int, side: int) -> str | None:
-        """Why a join keeps the rows of a side; None if it need not."""
-        node = self.tree.nodes[number]
-        assert isinstance(node, Join)
-        mine, other = (not self._is_static(number, s) for s in (side, 1 - side))
-        names = ("left", "right")
-        if other:
-            return f"a change of the {names[1 - side]} side looks for its partners here"
-        if mine and node.kind is not JoinKind.INNER and side == 1:
-            return "whether a row has a partner is a matter of how many there are"
-        if mine and node.kind is JoinKind.FULL:
-            return "rows without a partner are given"
-        return None
-
-    def _is_static(self, number: int, side: int) -> bool:
-        for feed in self.tree.nodes[number].ports[side].feeds:
-            if feed.producer is None:
-                if feed.table not in self.static:
-                    return False
-            elif not all(self._is_static(feed.producer, s) for s in range(len(self.tree.nodes[feed.producer].ports))):
-                return False
-        return True
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         out: list[list[str]] = [[] for _ in range(self.placement.stages)]
         for number, place in enumerate(self.placement.places):
-            out[place.stage] += self._kept(number)
+            out[place.stage] += self._kept[number]
         return tuple(map(tuple, out))
 
     @cached_property
@@ -164,12 +155,7 @@ class TreeView:
         nothing = Run(np.zeros((1, 1), np.uint64), (np.ones(1, np.int64),))
         totals = [self.layouts[number] for number in self.tree.totals]
         parts = {layout.seed_part: nothing for layout in totals if isinstance(layout, GroupLayout)}
-        return {self._one_bucket: parts} if parts else {}
-
-    @cached_property
-    def _one_bucket(self) -> int:
-        (bucket,) = by_bucket(np.zeros(1, np.uint64), self.buckets)
-        return bucket
+        return {self._deliverer.one_bucket: parts} if parts else {}
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         (number, _, _), _ = self._sources[source]
@@ -185,7 +171,7 @@ class TreeView:
         diff = rows.diff if feed.times is None else repeated(rows.diff, rows.arguments[0])
         changes = Changes({field.name: column for field, column in zip(fields, rows.keys, strict=True)}, diff)
         out: Lifted = {}
-        for bucket, part, run in self._deliveries(feed_id, changes, None, own):
+        for bucket, part, run in self._deliverer.deliver(feed_id, changes, None, own):
             out.setdefault(bucket, {})[part] = run
         return out
 
@@ -211,7 +197,7 @@ class TreeView:
     def _operator(self, operators: dict[int, Operator], number: int, state: State) -> Operator:
         if number not in operators:
             layout = self.layouts[number]
-            own = {part: state[part] for part in self._kept(number)}
+            own = {part: state[part] for part in self._kept[number]}
             if isinstance(layout, GroupLayout):
                 operators[number] = GroupOperator(layout, own)
             elif isinstance(layout, TopLayout):
@@ -273,7 +259,7 @@ class TreeView:
             return
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         here = stage == self.placement.places[number].stage
-        for to, part, run in self._deliveries(feed_id, fed(feed, changes, fields), bucket, None):
+        for to, part, run in self._deliverer.deliver(feed_id, fed(feed, changes, fields), bucket, None):
             if here:
                 self._operator(operators, feed_id[0], state).push(part, run)
             else:
@@ -291,94 +277,7 @@ class TreeView:
         diff = diff if times is None else repeated(diff, times)
         changes = Changes({field.name: column for field, column in zip(fields, columns, strict=True)}, diff)
         stage = self.placement.places[feed_id[0]].stage
-        return [Sent(stage, to, part, run) for to, part, run in self._deliveries(feed_id, changes, bucket, None)]
-
-    # -- from rows to parts of an operator ----------------------------------------------------------------------------
-
-    def _deliveries(
-        self, feed_id: FeedId, changes: Changes, bucket: int | None, own: Collection[int] | None
-    ) -> Iterator[Delivery]:
-        """Where changes go: to which bucket and part, as runs. `own` limits the buckets, `bucket` is where they are."""
-        if not changes.rows:
-            return
-        layout, way = self.layouts[feed_id[0]], self.placement.routes[feed_id].way
-        mine = range(self.buckets) if own is None else own
-        if isinstance(layout, JoinLayout):
-            yield from self._to_join(layout, feed_id, way, changes, bucket, mine)
-        elif isinstance(layout, TopLayout):
-            if self._one_bucket in mine:
-                yield self._one_bucket, layout.rows_part, layout.rows.run(changes)
-        elif way is Way.STAY:
-            assert bucket is not None
-            for part, run in layout.parts(changes).items():
-                yield bucket, part, run
-        else:
-            partition = self.placement.places[feed_id[0]].partition
-            if own is not None and partition:
-                changes = self._own_share(layout, partition, changes, own)
-            for to, parts in layout.parts_by_bucket(changes, partition, self.buckets).items():
-                for part, run in parts.items():
-                    if to in mine:
-                        yield to, part, run
-
-    def _own_share(
-        self, layout: GroupLayout, partition: tuple[int, ...], changes: Changes, own: Collection[int]
-    ) -> Changes:
-        """The rows of some buckets only: each task reads all rows, and sums its own."""
-        types = [layout.node.plan.keys[i].type for i in partition]
-        lead = lead_of([changes.columns[f"k{i}"] for i in partition], types, self.seed)
-        found = [at for b, at in by_bucket(lead, self.buckets).items() if b in own]
-        return changes.take(np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64))
-
-    def _to_join(
-        self,
-        layout: JoinLayout,
-        feed_id: FeedId,
-        way: Way,
-        changes: Changes,
-        bucket: int | None,
-        mine: Collection[int],
-    ) -> Iterator[Delivery]:
-        number, side, _ = feed_id
-        node, rows, part = layout.node, layout.rows[side], layout.parts[side]
-        if node.kind is JoinKind.NULL_AWARE and side == 1:
-            nulls = null_in([changes.columns[rows.names[0]]])
-            for to in mine:
-                yield to, seen_part(layout), seen(changes.diff, nulls)
-        unsafe = [name for name, safe in zip(rows.names, node.safe, strict=False) if not safe]
-        missing = null_in([changes.columns[name] for name in unsafe])
-        if missing is not None:
-            absent = changes.take(np.flatnonzero(missing))
-            changes = changes.take(np.flatnonzero(~missing))
-            if layout.passes_absent(side):
-                for to, piece in self._spread_out(number, side, way, absent, bucket):
-                    if to in mine:
-                        yield to, layout.absent_part(side), layout.absent_rows(side).run(piece)
-        if way is Way.EVERYWHERE:
-            run = rows.run(changes)
-            if run.rows:
-                yield from ((to, part, run) for to in mine)
-            return
-        for to, piece in self._spread_out(number, side, way, changes, bucket):
-            if to in mine:
-                yield to, part, rows.run(piece)
-
-    def _spread_out(
-        self, number: int, side: int, way: Way, changes: Changes, bucket: int | None
-    ) -> Iterator[tuple[int, Changes]]:
-        if way is Way.STAY:
-            assert bucket is not None
-            yield bucket, changes
-            return
-        fields = self.tree.nodes[number].ports[side].fields
-        partition = self.placement.places[number].partition
-        if not partition:
-            yield self._one_bucket, changes
-            return
-        columns = [changes.columns[fields[i].name] for i in partition]
-        lead = lead_of(columns, [fields[i].type for i in partition], self.seed)
-        for to, at in by_bucket(lead, self.buckets).items():
-            yield to, changes.take(at) if len(at) < changes.rows else changes
+        return [Sent(stage, to, part, run) for to, part, run in self._deliverer.deliver(feed_id, changes, bucket, None)]
 
     # -- which part is whose ----------------------------------------------------------------------------------------
 

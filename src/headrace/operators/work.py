@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from headrace.plan.tree import Feed, Group, Join, Top, Tree
 from headrace.plan.work import Statistics, Work
 
-MICROSECONDS = 1.5
+MICROSECONDS = 1.0
 _PASSING = 0.5  # the share of rows that a condition leaves, as long as nothing is known of it
 _COMPARED = 0.1  # rows that are only compared, on columns, cost so much less than those that are looked up
 _TURNED = 0.01  # the share of rows that a new value of a scalar subquery makes a difference to

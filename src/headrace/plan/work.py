@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CHANGED_SHARE = 0.001  # of a table that a step changes, on average, as long as nothing else is known
+LOOKED_UP_SHARE = 0.0001  # of a table whose rows others look up by key: customers change less often than they order
 _LOOKED_UP, _NOT_LOOKED_UP = 1_000, 1_000_000  # rows of tables that are empty, and of which nothing is known
 
 
@@ -34,12 +35,13 @@ class Statistics:
         Parameters
         ----------
         rows : rows of each source; nothing, or 0, where it is not known.
-        looked_up : the sources, and whether others find their rows by a key: then they have fewer rows.
+        looked_up : the sources, and whether others find their rows by a key: then these are fewer, and change less.
         static : whether a source never changes.
         rates : how many rows a step changes, where that has been seen.
         """
         known = {s: float(rows.get(s) or (_LOOKED_UP if by_key else _NOT_LOOKED_UP)) for s, by_key in looked_up.items()}
-        changed = {s: 0.0 if static[s] else float(rates.get(s) or CHANGED_SHARE * size) for s, size in known.items()}
+        share = {s: LOOKED_UP_SHARE if by_key else CHANGED_SHARE for s, by_key in looked_up.items()}
+        changed = {s: 0.0 if static[s] else float(rates.get(s) or share[s] * size) for s, size in known.items()}
         return cls(known, changed)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,7 +132,7 @@ class Snapshot:
             self.sources | record.sources,
             {name: files for name, files in record.changes.items() if name in views},
             _present(self.quarantine | record.quarantine),
-            record.summary or self.summary,
+            record.summary or _without(self.summary, record.removed),
             watermarks,
             _present(self.late | record.late),
         )
@@ -171,6 +171,16 @@ class Snapshot:
         """Size of the state; what became final is no state any more, since no step reads it."""
         kept = [buckets for name, buckets in self.arrangements.items() if not name.startswith(FINAL)]
         return sum(run.bytes for buckets in kept for state in buckets.values() for run in state.runs)
+
+
+def _without(summary: dict[str, Any], removed: Collection[str]) -> dict[str, Any]:
+    """What a step said, but for what it said of views that are gone: one of the same name has had no step yet."""
+    if not removed:
+        return summary
+    return {
+        what: {name: said for name, said in of.items() if name not in removed} if isinstance(of, dict) else of
+        for what, of in summary.items()
+    }
 
 
 def _present(aside: dict[str, list[str]]) -> dict[str, list[str]]:

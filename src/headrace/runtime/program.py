@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.operators.kernel import Lifted, MapSide, Sent, Traffic, ViewChange, ViewKernel
-from headrace.operators.tree_view import FeedId
+from headrace.operators.placement import FeedId
 from headrace.plan import native
 from headrace.plan.expression import Expression
 from headrace.relation.change import BadRows

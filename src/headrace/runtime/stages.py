@@ -15,7 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from headrace.operators.layout import COUNT
-from headrace.operators.tree_view import FeedId, feed_of
+from headrace.operators.placement import FeedId
+from headrace.operators.tree_view import feed_of
 from headrace.relation import runfile
 from headrace.relation.run import Run, merge
 from headrace.runtime.location import Location

@@ -144,12 +144,6 @@ class Refusals:
         self.refuse_for_now(f"{name.upper()} in {self.text(call)}", *why_refused(kind(function), name))
 
     def refuse_distinct(self, call: Jvm) -> NoReturn:
-        if is_kept_distinct(call):  # hidden from the optimizer everywhere else
-            self.refuse_for_now(
-                self.text(call),
-                "DISTINCT values are not kept for a subquery in an expression",
-                "make the subquery a view of its own",
-            )
         self.refuse_for_now(
             self.text(call),
             "of the different values only their number, sum and average are kept, the smallest and the largest",
