@@ -132,7 +132,7 @@ class Snapshot:
             self.sources | record.sources,
             {name: files for name, files in record.changes.items() if name in views},
             _present(self.quarantine | record.quarantine),
-            record.summary or _without(self.summary, record.removed),
+            _without(record.summary or self.summary, record.removed),
             watermarks,
             _present(self.late | record.late),
         )
