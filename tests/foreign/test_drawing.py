@@ -1,17 +1,13 @@
-import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 import pytest
+from tests.drawn import ADVANCE, SVG, groups, length, rectangles, texts, way_points
 from tests.foreign.explained import DIAMOND, TPCH_Q5, explained, ladder, more_than, path, positive, star
 
 from headrace.foreign.explain import ForeignExplanation
 from headrace.plan.layers import Place, arrange
 
-SVG = "{http://www.w3.org/2000/svg}"
-# The advance of a character at 12 pixels, in the widest usual monospace font (DejaVu Sans Mono).
-ADVANCE = 0.602 * 12
 SIZES = {
     "lineitem": 6_000_000,
     "orders": 1_500_000,
@@ -35,31 +31,10 @@ EXPLAINED = {
     "wide characters": lambda: explained({"表" * 30: (("鍵", "x"), ("x",)), "S": (("鍵",), ("鍵",))}),
 }
 
-Rectangle = tuple[float, float, float, float]
-
 
 @pytest.fixture(params=EXPLAINED.values(), ids=EXPLAINED.keys())
 def explanation(request: pytest.FixtureRequest) -> ForeignExplanation:
     return request.param()
-
-
-def rectangles(svg: ET.Element, *kinds: str) -> Iterator[Rectangle]:
-    for element in svg.iter(f"{SVG}rect"):
-        if element.attrib["class"] in kinds:
-            x, y, width, height = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
-            yield x, y, x + width, y + height
-
-
-def groups(svg: ET.Element, kind: str) -> Iterator[ET.Element]:
-    return (group for group in svg.iter(f"{SVG}g") if group.attrib["class"] == kind)
-
-
-def texts(element: ET.Element) -> list[str]:
-    return [text.text or "" for text in element.iter(f"{SVG}text")]
-
-
-def length(text: str) -> int:
-    return sum(2 if ord(character) > 0x3000 else 1 for character in text)
 
 
 def test_every_source_and_every_reference_is_drawn_once(explanation: ForeignExplanation) -> None:
@@ -100,7 +75,7 @@ def test_arrows_go_down_from_box_to_box_and_through_none(explanation: ForeignExp
     boxes = {group.attrib["data-source"]: next(rectangles(group, "box")) for group in groups(svg, "source")}
     for reference, group in zip(_in_order(explanation, svg), groups(svg, "reference"), strict=True):
         edge = next(path for path in group.iter(f"{SVG}path") if path.attrib["class"] == "edge")
-        points = list(_points(edge.attrib["d"]))
+        points = list(way_points(edge.attrib["d"]))
         assert all(a[1] <= b[1] for a, b in pairwise(points))
         parent, child = boxes[reference[0]], boxes[reference[1]]
         assert points[0][1] == parent[3]
@@ -114,28 +89,6 @@ def test_arrows_go_down_from_box_to_box_and_through_none(explanation: ForeignExp
 def _in_order(explanation: ForeignExplanation, svg: ET.Element) -> list[tuple[str, str]]:
     known = {f"{r.parent} -> {r.child}": (r.parent, r.child) for r in explanation.references}
     return [known[group.attrib["data-reference"]] for group in groups(svg, "reference")]
-
-
-def _points(way: str) -> Iterator[tuple[float, float]]:
-    """Many points of a path of curves and vertical lines."""
-    x = y = 0.0
-    for command, rest in re.findall(r"([MCV])([^MCV]*)", way):
-        numbers = [float(number) for number in rest.split()]
-        if command == "M":
-            x, y = numbers
-            yield x, y
-        elif command == "V":
-            yield from ((x, y + (numbers[0] - y) * t / 16) for t in range(1, 17))
-            y = numbers[0]
-        else:
-            ax, ay, bx, by, cx, cy = numbers
-            for t in (i / 16 for i in range(1, 17)):
-                s = 1 - t
-                yield (
-                    s**3 * x + 3 * s * s * t * ax + 3 * s * t * t * bx + t**3 * cx,
-                    s**3 * y + 3 * s * s * t * ay + 3 * s * t * t * by + t**3 * cy,
-                )
-            x, y = cx, cy
 
 
 def test_a_source_is_below_all_that_refer_to_it(explanation: ForeignExplanation) -> None:

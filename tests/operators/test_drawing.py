@@ -1,17 +1,12 @@
-import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 import pytest
+from tests.drawn import ADVANCE, SVG, Rectangle, groups, length, rectangles, texts, way_points
 from tests.operators.explained import WAITING_SIZES, Trees, above, customers, explained, shared, star, unlike, waiting
 
 from headrace.operators.explain import OperatorsExplanation
 from headrace.plan.layers import Place, straighten
-
-SVG = "{http://www.w3.org/2000/svg}"
-# The advance of a character at 12 pixels, in the widest usual monospace font (DejaVu Sans Mono).
-ADVANCE = 0.602 * 12
 
 
 def named(name: str) -> OperatorsExplanation:
@@ -35,37 +30,16 @@ EXPLAINED = {
     "wide characters": lambda: named("表" * 30),
 }
 
-Rectangle = tuple[float, float, float, float]
-
 
 @pytest.fixture(params=EXPLAINED.values(), ids=EXPLAINED.keys())
 def explanation(request: pytest.FixtureRequest) -> OperatorsExplanation:
     return request.param()
 
 
-def rectangles(svg: ET.Element, *kinds: str) -> Iterator[Rectangle]:
-    for element in svg.iter(f"{SVG}rect"):
-        if element.attrib["class"] in kinds:
-            x, y, width, height = (float(element.attrib[name]) for name in ("x", "y", "width", "height"))
-            yield x, y, x + width, y + height
-
-
-def groups(svg: ET.Element, kind: str) -> Iterator[ET.Element]:
-    return (group for group in svg.iter(f"{SVG}g") if group.attrib["class"] == kind)
-
-
 def boxes(svg: ET.Element) -> dict[str, Rectangle]:
     return {
         g.attrib["data-name"]: next(rectangles(g, "box")) for kind in ("operator", "table") for g in groups(svg, kind)
     }
-
-
-def texts(element: ET.Element) -> list[str]:
-    return [text.text or "" for text in element.iter(f"{SVG}text")]
-
-
-def length(text: str) -> int:
-    return sum(2 if ord(character) > 0x3000 else 1 for character in text)
 
 
 def feeds(explanation: OperatorsExplanation) -> list[str]:
@@ -136,7 +110,7 @@ def test_arrows_go_from_box_to_box_and_through_none(explanation: OperatorsExplan
         name = group.attrib["data-feed"]
         producer, reader = (there[end] for end in name.split(" -> "))
         edge = next(path for path in group.iter(f"{SVG}path") if path.attrib["class"] == "edge")
-        points = list(_points(edge.attrib["d"]))
+        points = list(way_points(edge.attrib["d"]))
         assert all(a[1] <= b[1] for a, b in pairwise(points))
         assert reader[3] < points[0][1] < reader[3] + 8
         assert reader[0] < points[0][0] < reader[2]
@@ -145,28 +119,6 @@ def test_arrows_go_from_box_to_box_and_through_none(explanation: OperatorsExplan
         others = [*there.values(), *(label for own, label in labels.items() if own != name)]
         for x, y in points:
             assert not any(x0 < x < x1 and y0 < y < y1 for x0, y0, x1, y1 in others), name
-
-
-def _points(way: str) -> Iterator[tuple[float, float]]:
-    """Many points of a path of curves and vertical lines."""
-    x = y = 0.0
-    for command, rest in re.findall(r"([MCV])([^MCV]*)", way):
-        numbers = [float(number) for number in rest.split()]
-        if command == "M":
-            x, y = numbers
-            yield x, y
-        elif command == "V":
-            yield from ((x, y + (numbers[0] - y) * t / 16) for t in range(1, 17))
-            y = numbers[0]
-        else:
-            ax, ay, bx, by, cx, cy = numbers
-            for t in (i / 16 for i in range(1, 17)):
-                s = 1 - t
-                yield (
-                    s**3 * x + 3 * s * s * t * ax + 3 * s * t * t * bx + t**3 * cx,
-                    s**3 * y + 3 * s * s * t * ay + 3 * s * t * t * by + t**3 * cy,
-                )
-            x, y = cx, cy
 
 
 def test_tables_are_at_the_bottom(explanation: OperatorsExplanation) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.engine.recompute import Recomputed
+from headrace.errors import SchemaError
 from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
@@ -57,3 +58,13 @@ class PlannedView:
             return self.kernel.tables
         assert self.analysed is not None
         return self.analysed.plan.tables
+
+
+def refuse_factorizing(name: str, definition: Definition, strategy: str, why: str) -> None:
+    """Refuse options that say how to factorize, where another strategy was asked for."""
+    for what in ("order", "partition"):
+        if definition.asked.get(what) is not None:
+            raise SchemaError(
+                f"view {name!r}: strategy={strategy!r} has no {what}: {why}",
+                way_out=f"leave {what} out, or use 'factorized'",
+            )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import Definition, PlannedView, refuse_factorizing
 from headrace.engine.sizes import sizes
-from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.foreign.planner import FOREIGN, foreign_view
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape, ViewPlan
@@ -53,12 +53,7 @@ class ForeignPlanner:
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
         """Plan a view by live tuples; refused where the join does not follow foreign keys."""
-        for what in ("order", "partition"):
-            if definition.asked.get(what) is not None:
-                raise SchemaError(
-                    f"view {name!r}: strategy={FOREIGN!r} has no {what}: tables are joined along their foreign keys",
-                    way_out=f"leave {what} out, or use 'factorized'",
-                )
+        refuse_factorizing(name, definition, FOREIGN, "tables are joined along their foreign keys")
         analysed = analyse_joined_rows(self.sql, name, definition.sql)
         check_sums(name, analysed.plan)
         layout = ViewLayout(analysed.plan, self.seed)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import Definition, PlannedView, refuse_factorizing
 from headrace.engine.sizes import sizes
 from headrace.errors import SchemaError
 from headrace.operators.tree_view import TreeView
@@ -30,12 +30,7 @@ class OperatorsPlanner:
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
         """Plan a view by operators."""
-        for what in ("order", "partition"):
-            if definition.asked.get(what) is not None:
-                raise SchemaError(
-                    f"view {name!r}: strategy={OPERATORS!r} has no {what}: tables are joined as the query's plan says",
-                    way_out=f"leave {what} out, or use 'factorized'",
-                )
+        refuse_factorizing(name, definition, OPERATORS, "tables are joined as the query's plan says")
         analysed = analyse_tree(self.sql, name, definition.sql)
         tree, chosen = analysed.tree, definition.chosen
         sources = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
