@@ -21,6 +21,7 @@ _UNITS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
+_SHORT = {"ms": "millisecond", "us": "microsecond", "s": "second", "min": "minute", "h": "hour", "d": "day"}
 _LONGEST = 2**53  # nearly three centuries, so that sums of a time and a few durations stay far from 64 bits
 _PART = re.compile(r"\s*([+-]?\d+)\s*([a-z]+)", re.IGNORECASE)
 _WAY_OUT = f"write whole numbers of {', '.join(f'{unit}s' for unit in _UNITS)}, as in '10 minutes'"
@@ -67,7 +68,7 @@ def _microseconds(text: str) -> int:
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     total, at = 0, 0
     while match := _PART.match(rest, at):
-        unit = match[2].lower().removesuffix("s")
+        unit = _SHORT.get(match[2].lower()) or match[2].lower().removesuffix("s")
         if unit in ("month", "year"):
             raise SchemaError(f"the duration {text!r} has {unit}s, which are not all equally long", way_out=_WAY_OUT)
         if unit not in _UNITS:

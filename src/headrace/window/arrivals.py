@@ -1,0 +1,59 @@
+"""Rows of two streams in the order in which they arrive: what is fed to window joins, batch by batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.window.spec import Times
+
+LEFT, RIGHT = 0, 1
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Rows of both streams; `key` are words of equal keys, one or several a row."""
+
+    side: NDArray[np.int8]
+    key: NDArray[np.uint64]  # words by rows
+    value: NDArray[np.float64]  # the aggregated column of its side; 0 on the other
+    event: Times
+    arrival: Times
+
+    def __len__(self) -> int:
+        return len(self.side)
+
+    @classmethod
+    def of(cls, left: Any, right: Any, value_side: int = LEFT) -> Arrivals:
+        """Put two streams (with `key`, `value`, `event` and `arrival`) into one, in the order of their arrival.
+
+        `value_side` says whose values are aggregated.
+        """
+        side = np.repeat(np.array([LEFT, RIGHT], np.int8), [len(left.event), len(right.event)])
+        arrival = np.concatenate([left.arrival, right.arrival])
+        order = np.argsort(arrival, kind="stable")
+        key = np.concatenate([np.asarray(s.key, np.int64) for s in (left, right)]).view(np.uint64)[None, :]
+        value = np.concatenate([left.value, right.value]) * (side == value_side)
+        event = np.concatenate([left.event, right.event])
+        return cls(side, key, value, event, arrival).take(order)
+
+    def take(self, at: NDArray[Any]) -> Arrivals:
+        """Pick rows by position or by mask."""
+        return Arrivals(self.side[at], self.key[:, at], self.value[at], self.event[at], self.arrival[at])
+
+    def until(self, moment: int, first: int = 0) -> int:
+        """The position behind the last row that has arrived at a moment; rows must be in order of arrival."""
+        return first + int(np.searchsorted(self.arrival[first:], moment, side="right"))
+
+    def slice(self, first: int, last: int) -> Arrivals:
+        """Rows by position, without copying them."""
+        return Arrivals(
+            self.side[first:last],
+            self.key[:, first:last],
+            self.value[first:last],
+            self.event[first:last],
+            self.arrival[first:last],
+        )

@@ -1,0 +1,120 @@
+"""Intervals that hold as often as they say, whatever the estimator: bounds are moved by how far off it has been.
+
+A completed window gives a score: by how many of its own deviations the estimate was off. Bounds are quantiles of recent
+scores, one for each side, since errors are not symmetric. And because streams change, the level of each quantile itself
+is moved after every completed window: up if the window was outside, down a little if it was inside (adaptive conformal
+inference). So in the long run the share outside is what was asked for, by no assumption about the stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+
+from headrace.window.estimate import Estimate
+from headrace.window.totals import Floats
+
+_SCORES = 250  # completed windows that quantiles are taken of
+_ENOUGH = 20  # before that, the estimator's own bounds stand
+_STEP = 0.02  # by which a level moves when a window was outside
+_LEAST = 5e-3  # a relative deviation below this is not believed
+
+
+class Calibration:
+    """Recalibrates the bounds of one estimator."""
+
+    def __init__(self, interval: float = 0.95) -> None:
+        self._miss = (1 - interval) / 2
+        self._levels = [self._miss, self._miss]  # the share of scores that may be beyond each bound
+        self._scores: deque[float] = deque(maxlen=_SCORES)
+        self._given: dict[int, Estimate] = {}
+        self._informed: int | None = None  # the first window that was answered after one had completed
+        self._completed = 0
+
+    def bounds(self, window: int, estimate: Estimate, least: float = -math.inf) -> Estimate:
+        """Give an estimate its bounds; `least` is below what the answer cannot be, whatever comes."""
+        if self._informed is None and self._completed:
+            self._informed = window
+        low, high = estimate.low, estimate.high
+        if len(self._scores) >= _ENOUGH:
+            scores = np.array(self._scores)
+            middle, times = float(np.median(scores)), _caution(scores, self._miss)
+            low, high = (
+                _moved(estimate, middle + times * (_quantile(scores, level) - middle))
+                for level in (self._levels[0], 1 - self._levels[1])
+            )
+        low = max(min(low, estimate.value), least)
+        bounded = replace(estimate, low=low, high=max(high, estimate.value, low))
+        self._given[window] = bounded
+        return bounded
+
+    def complete(self, window: int, final: float) -> None:
+        """See what a window came to."""
+        given = self._given.pop(window, None)
+        self._completed += 1
+        # Before the first window had completed, estimators knew little: how far off they were then says nothing now.
+        if self._informed is None or window < self._informed:
+            return
+        if given is None or not math.isfinite(final) or not math.isfinite(given.value):
+            return
+        self._scores.append(_score(given, final))
+        if len(self._scores) > _ENOUGH:
+            for side, outside in enumerate((final < given.low, final > given.high)):
+                moved = self._levels[side] + _STEP * (self._miss - outside)
+                self._levels[side] = min(0.5, max(-0.05, moved))
+
+
+def _scale(estimate: Estimate) -> float:
+    return max(estimate.deviation, _LEAST)
+
+
+def _score(estimate: Estimate, final: float) -> float:
+    """How far off, in deviations: of the logarithm, so that errors are relative and answers of zero have one too."""
+    return (_log(final) - _log(estimate.value)) / _scale(estimate)
+
+
+def _moved(estimate: Estimate, score: float) -> float:
+    return _unlog(_log(estimate.value) + score * _scale(estimate))
+
+
+def _log(value: float) -> float:
+    return math.copysign(math.log1p(abs(value)), value)
+
+
+def _unlog(value: float) -> float:
+    return math.copysign(math.expm1(min(abs(value), 500.0)), value)
+
+
+def _quantile(scores: Floats, level: float) -> float:
+    """A quantile of scores; beyond all of them, further out than the furthest."""
+    if level <= 0 or level >= 1:
+        edge = float(scores.min() if level <= 0 else scores.max())
+        return edge + (edge - float(np.median(scores))) * min(1.0, 10 * abs(min(level, 1 - level)))
+    return float(np.quantile(scores, level, method="lower" if level < 0.5 else "higher"))
+
+
+def _caution(scores: Floats, miss: float) -> float:
+    """How much wider bounds must be because scores are few: neighbouring windows err together, and count as fewer.
+
+    It is what Student's distribution has over the normal one, with as many degrees of freedom as independent scores.
+    """
+    free = max(2.0, len(scores) / _together(scores) - 1)
+    z = -NormalDist().inv_cdf(miss)
+    student = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return student / z * math.sqrt(1 + 1 / free)
+
+
+def _together(scores: Floats) -> float:
+    """How many neighbouring scores say as much as one that stands alone: their integrated autocorrelation."""
+    centred = scores - scores.mean()
+    squares = float(centred @ centred)
+    if not squares:
+        return 1.0
+    reach = len(scores) // 3
+    related = np.correlate(centred, centred, "full")[len(scores) : len(scores) + reach] / squares
+    end = np.flatnonzero(related <= 0.05)  # beyond, it is noise that would be added up
+    return 1.0 + 2.0 * float(related[: end[0] if len(end) else reach].sum())

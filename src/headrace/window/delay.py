@@ -1,0 +1,113 @@
+"""The estimator `delay`: what has arrived is divided by the probability of having arrived.
+
+It learns the delays of each stream (`delays`). From these follows which share of a window's rows should be there, and
+of recent windows too, complete or not; so it knows the level of the rates without waiting for anything to complete. The
+selectivity is that of pairs: delays do not choose keys, so the pairs that are there are a sample of all. Between a
+window's own measurement and the level stands a weight that completed windows teach (`learned`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.window.arrivals import LEFT, RIGHT, Arrivals
+from headrace.window.delays import Delays
+from headrace.window.estimate import (
+    LEFT_ROWS,
+    PAYLOAD,
+    RIGHT_ROWS,
+    SELECTIVITY,
+    Estimate,
+    Part,
+    Seen,
+    combined,
+)
+from headrace.window.learned import Shrinkage
+from headrace.window.level import level_of
+from headrace.window.spec import WindowSpec
+from headrace.window.totals import Floats
+
+_MEMORY = 20  # windows after which an event counts half for the delays, or two horizons if that is more
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What was said of one part of a window, to learn from when it completes."""
+
+    level: float
+    own: float
+    mean: float
+    deviation: float
+
+
+class DelayEstimator:
+    """Estimates by the delays of both streams."""
+
+    name = "delay"
+
+    def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
+        self.spec = spec
+        self.interval = interval
+        memory = max(_MEMORY * spec.length, 2 * spec.horizon)
+        self.delays = (Delays(spec.horizon, memory), Delays(spec.horizon, memory))
+        self._shrinkage = {name: Shrinkage() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
+        self._said: dict[int, dict[str, _Said]] = {}
+
+    def observe(self, arrivals: Arrivals) -> None:
+        for side, delays in enumerate(self.delays):
+            mine = arrivals.side == side
+            delays.observe(arrivals.event[mine], arrivals.arrival[mine])
+
+    def estimate(self, window: Seen, at: int) -> Estimate:
+        spec, recent, now = self.spec, window.recent, window.now
+        start = np.append(recent.window, window.window) * float(spec.slide)
+        left, right, matches, total = (
+            np.append(getattr(recent, name), getattr(now, name)) for name in ("left", "right", "matches", "total")
+        )
+        there = (
+            self.delays[LEFT].share(start, spec.length, at),
+            self.delays[RIGHT].share(start - spec.reach, spec.length + 2 * spec.reach, at),
+        )
+        # Who is missing adds to the variance: of a count in proportion to the odds, of a ratio to how few there are.
+        few = _ratio(1 - there[LEFT], left) + _ratio(1 - there[RIGHT], right)
+        said = {
+            LEFT_ROWS: self._said_of(LEFT_ROWS, _ratio(left, there[LEFT]), _ratio(1 - there[LEFT], there[LEFT])),
+            RIGHT_ROWS: self._said_of(RIGHT_ROWS, _ratio(right, there[RIGHT]), _ratio(1 - there[RIGHT], there[RIGHT])),
+            SELECTIVITY: self._said_of(SELECTIVITY, _ratio(matches, left * right), few, window.left * window.right),
+        }
+        if spec.aggregate.function != "count":
+            said[PAYLOAD] = self._said_of(PAYLOAD, _ratio(total, matches), few)
+        self._said[window.window] = said
+        least = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}  # who is there is there
+        parts = {name: Part(max(one.mean, least.get(name, one.mean)), one.deviation) for name, one in said.items()}
+        return combined(spec, parts, self.interval)
+
+    def complete(self, window: Seen) -> None:
+        said = self._said.pop(window.window, None)
+        if said is None:
+            return
+        for name, final in window.parts().items():
+            one = said[name]
+            self._shrinkage[name].learn(one.level, one.own, final)
+
+    def _said_of(self, name: str, value: Floats, unit: Floats, pairs: float = 0.0) -> _Said:
+        rows = name in (LEFT_ROWS, RIGHT_ROWS)
+        level, own = level_of(value, unit, counts=rows), float(value[-1])
+        if level is None:
+            return _Said(math.nan, own, 0.0, 0.0)
+        if pairs and level.mean > 0:
+            # One match more, among as many pairs as usually have one: no match among few pairs does not mean none.
+            own = (own * pairs + 1) / (pairs + 1 / level.mean)
+        mean = level.mean if math.isnan(own) else self._shrinkage[name].between(level.mean, own, level.slope)
+        deviation = level.deviation if math.isfinite(own) else math.sqrt(level.natural + level.spread**2)
+        relative = min(2.0, deviation / abs(mean)) if mean else 1.0
+        return _Said(level.mean, own, mean, abs(mean) * relative)
+
+
+def _ratio(amount: Floats, size: Floats) -> Floats:
+    """A ratio; not a number where there is nothing to divide by."""
+    found: Floats = np.divide(amount, size, out=np.full(len(size), math.nan), where=size > 0)
+    return found

@@ -1,0 +1,105 @@
+"""The distribution of delays of one stream, learned while it drifts and while late rows have not come yet.
+
+Rows that are still under way are not there to be counted, so short delays are seen too often. What is fair is to ask,
+of the rows whose delay is at most d, how many have exactly d, among events that are older than d: all of those have had
+the time to arrive. With these shares h(d), the probability to have arrived after d is the product of 1 - h over all
+longer delays (a Kaplan-Meier estimate in reversed time, known as chain ladder). Old events count less and less.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.window.spec import Times
+from headrace.window.totals import Floats
+
+_BINS = 128  # of delays; events are counted in slots of the same width
+
+
+class Delays:
+    """Learns how likely a row has arrived by some time after its event.
+
+    Parameters
+    ----------
+    horizon : the longest delay there can be.
+    memory : after how much time an event counts half.
+    """
+
+    def __init__(self, horizon: int, memory: int) -> None:
+        self._width = max(1, -(-horizon // _BINS))
+        self._bins = max(1, -(-max(1, horizon) // self._width))
+        self._decay = 0.5 ** (self._width / max(1, memory))
+        # Events of which rows may still be under way; what is older is summed up. A row at the end of its slot, and of
+        # its bin, arrives in the slot after next: hence two more slots than bins.
+        self._young = np.zeros((self._bins + 2, self._bins))
+        self._old = np.zeros(self._bins)
+        self._newest = 0  # the slot of the last row of `_young`
+        self._seen = 0
+        self._arrived: Floats | None = None
+
+    def observe(self, event: Times, arrival: Times) -> None:
+        """See rows arrive."""
+        if not len(event):
+            return
+        slot = event // self._width
+        delay = np.minimum((arrival - event) // self._width, self._bins - 1)
+        if not self._seen:
+            self._newest = int(slot.min())
+        self._advance(int(arrival[-1] // self._width))
+        self._seen += len(event)
+        age = self._newest - slot
+        young = (age >= 0) & (age < len(self._young))
+        rows = len(self._young) - 1 - age[young]
+        cells = np.bincount(rows * self._bins + delay[young], minlength=self._young.size)
+        self._young += cells.reshape(self._young.shape)
+        if not young.all():
+            late = np.flatnonzero(age >= len(self._young))
+            weights = self._decay ** age[late].astype(float)
+            self._old += np.bincount(delay[late], weights, minlength=self._bins)
+        self._arrived = None
+
+    def arrived(self, elapsed: NDArray[np.int64] | Floats) -> Floats:
+        """The probability that a row has arrived so long after its event."""
+        edges = np.arange(self._bins + 1) * float(self._width)
+        found: Floats = np.interp(elapsed, edges, self._distribution(), left=0.0, right=1.0)
+        return found
+
+    def share(self, start: Floats, length: int, at: float, points: int = 32) -> Floats:
+        """Of events spread evenly over stretches of a length, the share that has arrived at a moment."""
+        inside = (np.arange(points) + 0.5) * (length / points)
+        share: Floats = self.arrived(at - (np.asarray(start)[:, None] + inside)).mean(axis=1)
+        return share
+
+    def _advance(self, now: int) -> None:
+        steps = now - self._newest
+        if steps <= 0:
+            return
+        self._arrived = None
+        rows = len(self._young)
+        weights = self._decay ** np.arange(rows - 1, -1, -1.0)
+        if steps >= rows:
+            self._old = (self._old + weights @ self._young) * self._decay**steps
+            self._young[:] = 0
+        else:
+            leaving = self._young[:steps]
+            self._old = self._old * self._decay**steps + weights[:steps] @ leaving * self._decay**steps
+            self._young[:-steps] = self._young[steps:]
+            self._young[-steps:] = 0
+        self._newest = now
+
+    def _distribution(self) -> Floats:
+        """The probability to have arrived, at the edges of all bins."""
+        if self._arrived is None:
+            ages = np.arange(len(self._young) - 1, -1, -1)  # in slots
+            settled = ages[:, None] > np.arange(self._bins)[None, :] + 1  # nothing with this delay can still come
+            weights = self._decay ** ages.astype(float)[:, None] * settled
+            exact = self._old + (weights * self._young).sum(axis=0)
+            up_to = np.cumsum(self._old) + (weights * np.cumsum(self._young, axis=1)).sum(axis=0)
+            hazard = np.divide(exact, up_to, out=np.zeros(self._bins), where=up_to > 0)
+            if not up_to.any():  # nothing is known: all delays are as likely
+                hazard = 1.0 / np.arange(1, self._bins + 1)
+            after = np.cumprod((1.0 - hazard)[::-1])[::-1]  # arrived before the bin begins
+            self._arrived = np.append(after, 1.0)
+            self._arrived[0] = 0.0
+        return self._arrived

@@ -1,0 +1,135 @@
+"""The exact part of a window join: counts and sums of both sides by window and key, and what their join comes to.
+
+It is a relation from (window, key) to the rows of both sides and the sum of the aggregated column, kept as runs like
+every other. A batch is summed by (window, key) and looked up once; with counts l and r before and dl, dr in the batch,
+a key's matches change by
+
+    (l + dl)(r + dr) - l r  =  dl r + l dr + dl dr
+
+and so do the sums over them. The totals of a window are thus always up to date, and cost nothing to read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.relation import kernels
+from headrace.relation.arrangement import lookup, runs_to_merge
+from headrace.relation.kernels import Words
+from headrace.relation.run import Run, consolidate, merge
+from headrace.rings import Payload
+from headrace.rings.double import Compensated
+from headrace.rings.integer import Integer
+from headrace.rings.product import Product
+from headrace.window.arrivals import LEFT, Arrivals
+from headrace.window.spec import Times, WindowSpec
+from headrace.window.totals import OpenWindows, Totals
+
+# Rows of the left, rows of the right, and the sum of the aggregated column, which only one of the sides has.
+COUNTS, SUMS = Product((Integer(), Integer())), Product((Integer(), Integer(), Compensated()))
+_SIGN = np.uint64(1 << 63)  # windows before time zero come before those after it, as words
+
+
+class ExactJoin:
+    """The exact part of a join of all rows of a window."""
+
+    def __init__(self, spec: WindowSpec) -> None:
+        self.spec = spec
+        self.ring = COUNTS if spec.aggregate.function == "count" else SUMS
+        self.runs: list[Run] = []
+        self.open = OpenWindows()
+
+    def add(self, arrivals: Arrivals) -> None:
+        """Take rows in."""
+        if len(arrivals):
+            window, rows = spread(self.spec, arrivals.event)
+            change = self._summed(window, arrivals if rows is None else arrivals.take(rows))
+            self._count(change)
+            self._keep(change)
+
+    def read(self, first: int, last: int) -> Totals:
+        """What has been seen of the windows from the first up to, but not including, the last."""
+        return self.open.read(first, last)
+
+    def close(self, before: int, known: int) -> None:
+        """Let all windows before one leave the state; their totals stay, back to the window `known`."""
+        self.open.forget(known)
+        probe = np.zeros((1, 1), np.uint64)
+        probe[0, 0] = _word(np.array([before]))[0]
+        kept = []
+        for run in self.runs:
+            start = np.empty(1, np.int64)
+            kernels.lower_bounds(run.words, _wide(probe, run), np.zeros(1, np.int64), np.array([run.rows]), start)
+            if start[0] < run.rows:
+                kept.append(run if not start[0] else run.take(np.arange(start[0], run.rows)))
+        self.runs = kept
+
+    @property
+    def entries(self) -> int:
+        """How many entries the state has."""
+        return sum(run.rows for run in self.runs)
+
+    def by_key(self, window: int) -> tuple[Words, Payload]:
+        """The keys of a window, with the counts and sums of both sides."""
+        probe = _word(np.array([window]))[None, :]
+        found = []
+        for run in self.runs:
+            first, last = run.find(probe)
+            if last[0] > first[0]:
+                found.append(run.take(np.arange(first[0], last[0])))
+        run = merge(self.ring, found) if found else Run(np.zeros((2, 0), np.uint64), self.ring.zeros(0))
+        return run.words[1:], run.payload
+
+    def _summed(self, window: Times, arrivals: Arrivals) -> Run:
+        words = np.concatenate([_word(window)[None, :], arrivals.key])
+        group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
+        groups = kernels.group_hashed(words, group_of, first)
+        is_left = arrivals.side == LEFT
+        left = np.bincount(group_of[is_left], minlength=groups)
+        payload: Payload = (left, np.bincount(group_of, minlength=groups) - left)
+        if self.ring is SUMS:
+            payload += Compensated().sum_by(Compensated().lift(arrivals.value), group_of, groups)
+        return consolidate(self.ring, np.ascontiguousarray(words[:, first[:groups]]), payload, {})
+
+    def _count(self, change: Run) -> None:
+        before = lookup(self.ring, self.runs, change.words)
+        left, right = before[0].astype(np.float64), before[1].astype(np.float64)
+        more_left, more_right = (change.payload[i].astype(np.float64) for i in (0, 1))
+        matches = more_left * right + left * more_right + more_left * more_right
+        total = np.zeros(change.rows)
+        if self.ring is SUMS:
+            # Each value counts once for every row of the other side.
+            was, more = (Compensated().values(payload[2:]) for payload in (before, change.payload))
+            others, more_others = (right, more_right) if self.spec.aggregate.side == LEFT else (left, more_left)
+            total = more * others + was * more_others + more * more_others
+        window = (change.words[0] ^ _SIGN).view(np.int64)
+        self.open.add(window, np.stack([more_left, more_right, matches, total]))
+
+    def _keep(self, change: Run) -> None:
+        live = self.entries + change.rows
+        chosen = runs_to_merge([run.rows for run in self.runs], change.rows, live)
+        merged = merge(self.ring, [*(self.runs[i] for i in chosen), change])
+        self.runs = [run for i, run in enumerate(self.runs) if i not in chosen] + [merged]
+
+
+def spread(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | None]:
+    """The windows of each row; where windows overlap, a row is there once for each, and rows says which it is."""
+    last = spec.last_window(event)
+    if spec.slide == spec.length:
+        return last, None
+    first = spec.first_window(event)
+    times = last - first + 1
+    rows = np.repeat(np.arange(len(event)), times)
+    ends = np.cumsum(times)
+    window = first[rows] + np.arange(len(rows)) - (ends - times)[rows]
+    return window, rows
+
+
+def _word(window: Times) -> NDArray[np.uint64]:
+    return window.astype(np.int64).view(np.uint64) ^ _SIGN
+
+
+def _wide(probe: Words, run: Run) -> Words:
+    """A key that is not above any with the same beginning."""
+    return np.concatenate([probe, np.zeros((run.words.shape[0] - 1, 1), np.uint64)])

@@ -1,0 +1,126 @@
+"""The estimator `svi`: the Gaussian model of PECJ (equations 6 to 10), by stochastic variational inference.
+
+An observation x_i of a part mu is distorted by a latent z_i: z_i x_i is normal around mu with precision phi. Factorized
+approximations q(mu) q(phi) prod q(z_i) have closed updates; each new window takes a step towards them, of a size that
+falls while nothing changes, and what was learned is the prior of what comes (equation 5). The prior of z comes from
+windows that have completed, of which both x and mu are known.
+
+    E(z_i) = (phi x_i mu + rho zeta) / (phi x_i^2 + rho)         with z ~ N(zeta, 1 / rho) before
+    E(mu)  = (tau mu_0 + sum E(z_i) x_i) / (tau + n)             with mu ~ N(mu_0, 1 / (tau phi)) before
+    E(phi) = (a + n / 2) / (b + sum E((z_i x_i - mu)^2) / 2)     with phi ~ Gamma(a, b) before
+
+The credible interval is that of equation 10: mu is normal with precision (tau + n) E(phi).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.window.arrivals import Arrivals
+from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Estimate, Part, Seen, combined
+from headrace.window.spec import WindowSpec
+
+_OBSERVATIONS = 10  # that one posterior is made of
+_FORGET = 0.9  # what a prior is worth after another window
+_STRONGEST = 20.0  # windows that a prior may be worth
+_MEMORY = 0.95  # of what completed windows say about distortions
+_ROUNDS = 3
+
+
+@dataclass
+class _Posterior:
+    """What is known of one part; scaled, so that it is about one."""
+
+    mean: float = math.nan  # mu_0
+    weight: float = 0.0  # tau
+    shape: float = 1.0  # a
+    rate: float = 0.01  # b
+    distortion: float = math.nan  # zeta
+    spread: float = 0.05  # 1 / rho
+    scale: float = math.nan
+    _count: float = 0.0
+    observations: deque[float] = field(default_factory=lambda: deque(maxlen=_OBSERVATIONS))
+
+    def estimate(self, observed: float) -> tuple[float, float]:
+        """The posterior of the part of a window, given those before: its mean and its standard deviation."""
+        if math.isnan(self.mean) or math.isnan(self.scale):
+            return (0.0, 0.0) if math.isnan(observed) else (observed, abs(observed))
+        x = np.array([*self.observations, observed]) / self.scale
+        x = x[np.isfinite(x)]
+        mean, phi = self.mean, self.shape / self.rate
+        weight = self.weight
+        if len(x):
+            zeta = 1.0 if math.isnan(self.distortion) else self.distortion
+            for _ in range(_ROUNDS):
+                z, variance = self._latent(x, mean, phi, zeta)
+                posterior = (self.weight * self.mean + float(z @ x)) / (self.weight + len(x))
+                misfit = float(((z * x - posterior) ** 2 + variance * x**2).sum())
+                step = (1.0 + self._count) ** -0.6  # Robbins and Monro: large while little is known
+                mean += max(step, 0.5) * (posterior - mean)
+                phi = (self.shape + len(x) / 2) / (self.rate + misfit / 2)
+            weight += len(x)
+        return mean * self.scale, self.scale / math.sqrt(max(1e-12, weight * phi))
+
+    def learn(self, observed: float, final: float) -> None:
+        """See how a window ended: its posterior is the prior of the next."""
+        if not math.isfinite(final):
+            return
+        if math.isnan(self.scale) or not 0.1 < abs(final) / self.scale < 10:
+            if final:
+                self.scale, self.mean, self.weight = abs(final), math.copysign(1.0, final), 1.0
+            return
+        value = final / self.scale
+        self._count += 1
+        error = value - self.mean
+        self.weight = min(_STRONGEST, _FORGET * self.weight + 1)
+        self.mean += error / self.weight if self.weight > 1 else error
+        self.shape, self.rate = _MEMORY * self.shape + 0.5, _MEMORY * self.rate + 0.5 * error * error
+        if math.isfinite(observed) and observed:
+            distortion = final / observed
+            if math.isnan(self.distortion):
+                self.distortion = distortion
+            off = distortion - self.distortion
+            self.distortion += (1 - _MEMORY) * off if self._count > 20 else off / self._count
+            self.spread = _MEMORY * self.spread + (1 - _MEMORY) * off * off
+
+    def _latent(self, x: np.ndarray, mean: float, phi: float, zeta: float) -> tuple[np.ndarray, np.ndarray]:
+        rho = 1.0 / max(self.spread, 1e-9)
+        precision = phi * x**2 + rho
+        return (phi * x * mean + rho * zeta) / precision, 1.0 / precision
+
+
+class SviEstimator:
+    """Estimates by stochastic variational inference."""
+
+    name = "svi"
+
+    def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
+        self.spec = spec
+        self.interval = interval
+        self._parts = {name: _Posterior() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
+        self._observed: dict[int, dict[str, float]] = {}
+
+    def observe(self, arrivals: Arrivals) -> None:
+        """Rows are seen as the windows that they are in."""
+
+    def estimate(self, window: Seen, at: int) -> Estimate:
+        observed = window.parts()
+        self._observed[window.window] = observed
+        parts = {}
+        for name, value in observed.items():
+            posterior = self._parts[name]
+            mean, deviation = posterior.estimate(value)
+            if math.isfinite(value):
+                posterior.observations.append(value)
+            parts[name] = Part(mean, min(deviation, 2 * abs(mean)))
+        return combined(self.spec, parts, self.interval)
+
+    def complete(self, window: Seen) -> None:
+        observed = self._observed.pop(window.window, None)
+        if observed is not None:
+            for name, final in window.parts().items():
+                self._parts[name].learn(observed[name], final)

@@ -1,0 +1,87 @@
+"""The exact part equals a recomputation at every moment, for any order of arrival, split into batches and buckets."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.window.streams import Windows, arrivals_of, random_streams, recomputed
+
+from headrace.datasets.disorder import Stream
+from headrace.window.arrivals import Arrivals
+from headrace.window.exact import ExactJoin
+from headrace.window.spec import Aggregate, WindowSpec
+
+AGGREGATES = ["count", "sum(v)", "sum(right.v)", "avg(v)"]
+
+
+def kept(join: ExactJoin, first: int = -60, last: int = 60) -> Windows:
+    totals = join.read(first, last)
+    numbers = zip(totals.window, totals.left, totals.right, totals.matches, totals.total, strict=True)
+    return {int(w): (int(a), int(b), int(m), float(t)) for w, a, b, m, t in numbers if a or b}
+
+
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([(10, 10), (10, 5), (10, 3), (7, 7)]),
+    st.integers(1, 12),
+    st.integers(1, 4),
+)
+def test_any_batches_and_buckets_are_a_recomputation(
+    aggregate: str, seed: int, windows: tuple[int, int], batches: int, buckets: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    left, right = random_streams(rng, 60)
+    spec = WindowSpec(*windows, 1, 30, Aggregate.parse(aggregate))
+    side = spec.aggregate.side
+    rows = arrivals_of((left, right), side)
+    rows = rows.take(rng.permutation(len(rows)))
+    joins = [ExactJoin(spec) for _ in range(buckets)]
+    for batch in np.array_split(np.arange(len(rows)), batches):
+        some = rows.take(batch)
+        for number, join in enumerate(joins):
+            join.add(some.take(some.key[0] % buckets == number))
+        seen = rows.take(np.arange(batch[-1] + 1)) if len(batch) else None
+        if seen is not None:
+            wanted = recomputed(*(_stream(seen, s) for s in (0, 1)), *windows, side)
+            assert _summed([kept(join) for join in joins]) == _expected(wanted, aggregate)
+
+
+def _stream(rows: Arrivals, side: int) -> Stream:
+    mine = rows.take(rows.side == side)
+    return Stream.of(mine.key[0].view(np.int64), mine.value, mine.event, np.maximum(mine.arrival, mine.event))
+
+
+def _summed(parts: list[Windows]) -> Windows:
+    windows = {window for part in parts for window in part}
+    zero = (0, 0, 0, 0.0)
+    return {w: tuple(map(sum, zip(*(part.get(w, zero) for part in parts), strict=True))) for w in windows}  # type: ignore[misc]
+
+
+def _expected(wanted: Windows, aggregate: str) -> Windows:
+    return {w: (a, b, m, 0.0 if aggregate == "count" else t) for w, (a, b, m, t) in wanted.items()}
+
+
+def test_closed_windows_leave_the_state_and_totals_stay_a_while() -> None:
+    rng = np.random.default_rng(1)
+    streams = random_streams(rng, 200, length=100)
+    join = ExactJoin(WindowSpec(10, 10, 1, 30))
+    join.add(arrivals_of(streams))
+    everything = kept(join)
+    assert join.entries > 0
+    join.close(0, -3)
+    assert kept(join) == {w: numbers for w, numbers in everything.items() if w >= -3}
+    assert join.by_key(-1)[0].shape[1] == 0
+    _, (left, right) = join.by_key(2)
+    assert (int(left.sum()), int(right.sum()), int((left * right).sum())) == everything[2][:3]
+    join.close(1_000, 1_000)
+    assert join.entries == 0
+    assert kept(join) == {}
+
+
+def test_batches_of_nothing() -> None:
+    join = ExactJoin(WindowSpec(10, 10, 1, 30))
+    join.add(arrivals_of(random_streams(np.random.default_rng(0), 0)))
+    assert kept(join) == {}
+    assert join.entries == 0
