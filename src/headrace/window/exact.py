@@ -55,12 +55,11 @@ class ExactJoin:
     def close(self, before: int, known: int) -> None:
         """Let all windows before one leave the state; their totals stay, back to the window `known`."""
         self.open.forget(known)
-        probe = np.zeros((1, 1), np.uint64)
-        probe[0, 0] = _word(np.array([before]))[0]
+        probe = time_words(np.array([before]))[None, :]
         kept = []
         for run in self.runs:
             start = np.empty(1, np.int64)
-            kernels.lower_bounds(run.words, _wide(probe, run), np.zeros(1, np.int64), np.array([run.rows]), start)
+            kernels.lower_bounds(run.words, probe, np.zeros(1, np.int64), np.array([run.rows]), start)
             if start[0] < run.rows:
                 kept.append(run if not start[0] else run.take(np.arange(start[0], run.rows)))
         self.runs = kept
@@ -72,7 +71,7 @@ class ExactJoin:
 
     def by_key(self, window: int) -> tuple[Words, Payload]:
         """The keys of a window, with the counts and sums of both sides."""
-        probe = _word(np.array([window]))[None, :]
+        probe = time_words(np.array([window]))[None, :]
         found = []
         for run in self.runs:
             first, last = run.find(probe)
@@ -82,7 +81,7 @@ class ExactJoin:
         return run.words[1:], run.payload
 
     def _summed(self, window: Times, arrivals: Arrivals) -> Run:
-        words = np.concatenate([_word(window)[None, :], arrivals.key])
+        words = np.concatenate([time_words(window)[None, :], arrivals.key])
         group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
         groups = kernels.group_hashed(words, group_of, first)
         is_left = arrivals.side == LEFT
@@ -126,10 +125,6 @@ def spread(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | N
     return window, rows
 
 
-def _word(window: Times) -> NDArray[np.uint64]:
-    return window.astype(np.int64).view(np.uint64) ^ _SIGN
-
-
-def _wide(probe: Words, run: Run) -> Words:
-    """A key that is not above any with the same beginning."""
-    return np.concatenate([probe, np.zeros((run.words.shape[0] - 1, 1), np.uint64)])
+def time_words(times: Times) -> NDArray[np.uint64]:
+    """Times, or windows, as words that are in the same order."""
+    return times.astype(np.int64).view(np.uint64) ^ _SIGN

@@ -16,6 +16,7 @@ from headrace.window.arrivals import Arrivals
 from headrace.window.calibration import Calibration
 from headrace.window.estimate import Estimate, Estimator, Seen, answer_of
 from headrace.window.exact import ExactJoin
+from headrace.window.interval import IntervalJoin
 from headrace.window.spec import WindowSpec
 
 _FEWEST, _MOST = 64, 256  # windows before one that estimators look at; if they can be, some that are complete
@@ -52,13 +53,13 @@ class WindowJoin:
     spec: WindowSpec
     estimators: Mapping[str, Estimator]
     interval: float = 0.95
-    exact: ExactJoin = field(init=False)
+    exact: ExactJoin | IntervalJoin = field(init=False)
     too_late: int = 0
     _calibrations: dict[str, Calibration] = field(init=False)
     _progress: _Progress | None = None
 
     def __post_init__(self) -> None:
-        self.exact = ExactJoin(self.spec)
+        self.exact = exact_join(self.spec)
         self._calibrations = {name: Calibration(self.interval) for name in self.estimators}
 
     def feed(self, arrivals: Arrivals, until: int | None = None) -> Iterator[Answer]:
@@ -131,3 +132,8 @@ class WindowJoin:
             self._calibrations[name].complete(window, value)
         self.exact.close(window + 1, window + 1 - self._recent)
         return Answer(window, self.spec.complete_at(window), value, {}, final=True)
+
+
+def exact_join(spec: WindowSpec) -> ExactJoin | IntervalJoin:
+    """The exact part that a join needs."""
+    return ExactJoin(spec) if spec.within is None else IntervalJoin(spec)

@@ -1,0 +1,159 @@
+"""The exact part of an interval join: rows of equal keys meet if their times are at most so far apart.
+
+A pair belongs to the window of its left row. Both sides are kept by (key, time), so partners are a stretch of a run,
+and cumulated counts and sums say how many they are without visiting them. With dL and dR what a batch brings,
+
+    d(L x R) = dL x (R + dR)  +  L x dR
+
+where a new row of the right side asks once for each window that its partners may be in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.relation import kernels
+from headrace.relation.arrangement import runs_to_merge
+from headrace.relation.kernels import Words
+from headrace.relation.run import Run, consolidate, merge
+from headrace.rings.double import Compensated
+from headrace.rings.integer import Integer
+from headrace.rings.product import Product
+from headrace.window.arrivals import LEFT, RIGHT, Arrivals
+from headrace.window.exact import spread, time_words
+from headrace.window.spec import Times, WindowSpec
+from headrace.window.totals import Floats, OpenWindows, Totals
+
+_RING = Product((Integer(), Compensated()))  # rows of one key and time, and the sum of their values
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A run of one side, with counts and sums up to each entry."""
+
+    run: Run
+    counts: Floats
+    sums: Floats
+
+    @classmethod
+    def of(cls, run: Run) -> _Kept:
+        values = Compensated().values(run.payload[1:])
+        return cls(run, *(np.concatenate([[0.0], np.cumsum(column)]) for column in (run.payload[0], values)))
+
+    def between(self, key: Words, first: Times, last: Times) -> tuple[Floats, Floats]:
+        """For each key, the number of rows from a first to a last time, and the sum of their values."""
+        edges = []
+        for kernel, times in ((kernels.lower_bounds, first), (kernels.upper_bounds, last)):
+            out = np.empty(len(times), np.int64)
+            probes = np.concatenate([key, time_words(times)[None, :]])
+            kernel(self.run.words, probes, np.zeros(len(times), np.int64), np.full(len(times), self.run.rows), out)
+            edges.append(out)
+        empty = last < first
+        found = (np.where(empty, 0.0, column[edges[1]] - column[edges[0]]) for column in (self.counts, self.sums))
+        counts, sums = found
+        return counts, sums
+
+
+class IntervalJoin:
+    """The exact part of a join of rows that are close in time."""
+
+    def __init__(self, spec: WindowSpec) -> None:
+        assert spec.within is not None
+        self.spec = spec
+        self.within = spec.within
+        self.open = OpenWindows()
+        self._sides: tuple[list[_Kept], list[_Kept]] = ([], [])
+        self._purged: int | None = None
+
+    def add(self, arrivals: Arrivals) -> None:
+        """Take rows in."""
+        if not len(arrivals):
+            return
+        left, right = (arrivals.take(arrivals.side == side) for side in (LEFT, RIGHT))
+        coming = self._run(right)
+        self._count_rows(left, right)
+        self._match_left(left, [*self._sides[RIGHT], *coming])
+        self._match_right(right)
+        self._keep(LEFT, self._run(left))
+        self._keep(RIGHT, coming)
+
+    def read(self, first: int, last: int) -> Totals:
+        """What has been seen of the windows from the first up to, but not including, the last."""
+        return self.open.read(first, last)
+
+    def close(self, before: int, known: int) -> None:
+        """Let all windows before one leave the state; their totals stay, back to the window `known`."""
+        self.open.forget(known)
+        edge = self.spec.start(before)
+        # Entries are in the order of their keys, so all are looked at: not before many of them may go.
+        if self._purged is not None and edge - self._purged < self.spec.length + self.spec.horizon + self.within:
+            return
+        self._purged = edge
+        for side, limit in ((LEFT, edge), (RIGHT, edge - self.within)):
+            kept = []
+            for one in self._sides[side]:
+                stays = np.flatnonzero(one.run.words[-1] >= time_words(np.array([limit]))[0])
+                if len(stays):
+                    kept.append(one if len(stays) == one.run.rows else _Kept.of(one.run.take(stays)))
+            self._sides[side][:] = kept
+
+    @property
+    def entries(self) -> int:
+        """How many entries the state has."""
+        return sum(one.run.rows for side in self._sides for one in side)
+
+    def _run(self, rows: Arrivals) -> list[_Kept]:
+        if not len(rows):
+            return []
+        words = np.concatenate([rows.key, time_words(rows.event)[None, :]])
+        payload = (np.ones(len(rows), np.int64), *Compensated().lift(rows.value))
+        return [_Kept.of(consolidate(_RING, words, payload, {}))]
+
+    def _count_rows(self, left: Arrivals, right: Arrivals) -> None:
+        window, _ = spread(self.spec, left.event)
+        self._add(window, 0, np.ones(len(window)))
+        window, _ = self._reached(right.event)
+        self._add(window, 1, np.ones(len(window)))
+
+    def _match_left(self, left: Arrivals, others: list[_Kept]) -> None:
+        window, rows = spread(self.spec, left.event)
+        rows = np.arange(len(left)) if rows is None else rows
+        for other in others:
+            counts, sums = other.between(left.key, left.event - self.within, left.event + self.within)
+            total = left.value * counts if self.spec.aggregate.side == LEFT else sums
+            self._add(window, 2, counts[rows], total[rows])
+
+    def _match_right(self, right: Arrivals) -> None:
+        window, rows = self._reached(right.event)
+        event, key = right.event[rows], right.key[:, rows]
+        first = np.maximum(event - self.within, window * self.spec.slide)
+        last = np.minimum(event + self.within, window * self.spec.slide + self.spec.length - 1)
+        for other in self._sides[LEFT]:
+            counts, sums = other.between(key, first, last)
+            self._add(window, 2, counts, sums if self.spec.aggregate.side == LEFT else right.value[rows] * counts)
+
+    def _reached(self, event: Times) -> tuple[Times, NDArray[np.int64]]:
+        """The windows in which rows of the right side may have partners, and which rows these are."""
+        first = self.spec.first_window(event - self.within)
+        times = self.spec.last_window(event + self.within) - first + 1
+        rows = np.repeat(np.arange(len(event)), times)
+        ends = np.cumsum(times)
+        return first[rows] + np.arange(len(rows)) - (ends - times)[rows], rows
+
+    def _add(self, window: Times, first: int, *amounts: Floats) -> None:
+        numbers = np.zeros((4, len(window)))
+        for row, amount in enumerate(amounts, first):
+            numbers[row] = amount
+        self.open.add(window, numbers)
+
+    def _keep(self, side: int, coming: list[_Kept]) -> None:
+        for one in coming:
+            kept = self._sides[side]
+            sizes = [other.run.rows for other in kept]
+            chosen = runs_to_merge(sizes, one.run.rows, sum(sizes) + one.run.rows)
+            merged = merge(_RING, [*(kept[i].run for i in chosen), one.run]) if chosen else one.run
+            rest = [other for i, other in enumerate(kept) if i not in chosen]
+            self._sides[side][:] = [*rest, _Kept.of(merged) if chosen else one]
