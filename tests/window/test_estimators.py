@@ -10,7 +10,7 @@ from headrace.datasets.delays import DelayLaw, Drift, Exponential, Step, Uniform
 from headrace.datasets.disorder import Stream
 from headrace.errors import SchemaError
 from headrace.window.aema import AdaptiveAverage
-from headrace.window.delays import Delays
+from headrace.window.delays import Delays, bins_of
 from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Part, combined
 from headrace.window.estimators import ESTIMATORS, make_estimator
 from headrace.window.join import WindowJoin
@@ -27,7 +27,7 @@ def test_the_running_example_of_the_paper() -> None:
     join = WindowJoin(spec, {})
     rows = arrivals_of((left, right))
     (answer,) = join.feed(rows.slice(0, rows.until(5)), until=5)
-    totals = join.exact.read(0, 1)
+    totals = join.answers.windows.read(0, 1)
     assert (totals.left[0], totals.right[0], totals.matches[0], totals.total[0]) == (5, 5, 4, 20)
     assert answer.observed == 20
     parts = {
@@ -44,6 +44,12 @@ def test_the_running_example_of_the_paper() -> None:
     assert combined(WindowSpec(6, 6, 5, 10, Aggregate.parse("avg(v)")), parts).value == 5
 
 
+def _observe(delays: Delays, rows: Stream, until: int) -> None:
+    slot, bins = bins_of(5_000, rows.event, rows.arrival)
+    delays.observe(slot, bins, np.ones(len(rows)))
+    delays.advance(until)
+
+
 @pytest.mark.parametrize(
     ("law", "cdf"),
     [
@@ -55,8 +61,7 @@ def test_delays_are_learned_while_late_rows_are_missing(law: DelayLaw, cdf) -> N
     left, _ = steady(300_000, rate=100_000, delays=law)
     delays = Delays(5_000, 200_000)
     for start in range(0, 250_000, 7_000):
-        some = left.between(start, start + 7_000)
-        delays.observe(some.event, some.arrival)
+        _observe(delays, left.between(start, start + 7_000), start + 7_000)
     elapsed = np.array([0, 100, 500, 1_000, 2_500, 4_000, 4_900, 5_000, 9_000])
     assert delays.arrived(elapsed) == pytest.approx(np.minimum(1, cdf(np.minimum(elapsed, 5_000))), abs=0.02)
     assert delays.arrived(np.array([-1, 0])).tolist() == [0, 0]
@@ -69,8 +74,7 @@ def test_delays_follow_a_drift() -> None:
     delays = Delays(5_000, 50_000)
     found = []
     for start in range(0, 590_000, 10_000):
-        some = left.between(start, start + 10_000)
-        delays.observe(some.event, some.arrival)
+        _observe(delays, left.between(start, start + 10_000), start + 10_000)
         found.append(float(delays.arrived(np.array([1_000]))[0]))
     assert found[29] == pytest.approx(1.0, abs=0.02)
     assert found[-1] == pytest.approx(0.2, abs=0.05)
@@ -182,17 +186,18 @@ def test_equal_seeds_make_equal_estimates_however_the_stream_is_cut(name: str) -
     spec = WindowSpec.parse("10 ms", emit_after="8 ms", horizon="5 ms")
     rows = arrivals_of(steady(400_000))
 
-    def answers(batches: int) -> list[tuple[object, ...]]:
-        join = WindowJoin(spec, {name: make_estimator(name, spec, seed=3)})
+    def answers(batches: int, buckets: int = 1) -> list[tuple[object, ...]]:
+        join = WindowJoin(spec, {name: make_estimator(name, spec, seed=3)}, buckets=buckets)
         found = []
         for batch in np.array_split(np.arange(len(rows)), batches):
             found += list(join.feed(rows.slice(int(batch[0]), int(batch[-1]) + 1)))
         return [(a.window, a.at, a.final, a.observed, *(e.value for e in a.estimates.values())) for a in found]
 
     assert answers(1) == answers(1)
-    one, many = answers(1), answers(37)
-    assert [a[:4] for a in one] == [a[:4] for a in many]
-    assert [a[4:] for a in many] == [pytest.approx(a[4:], rel=1e-9) for a in one]
+    one = answers(1)
+    for many in (answers(37), answers(5, buckets=3)):
+        assert [a[:4] for a in one] == [a[:4] for a in many]
+        assert [a[4:] for a in many] == [pytest.approx(a[4:], rel=1e-9) for a in one]
 
 
 def test_unknown_estimators_are_refused() -> None:

@@ -11,8 +11,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from headrace.window.arrivals import Arrivals
-from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Estimate, Part, Seen, combined
+from headrace.window.estimate import (
+    LEFT_ROWS,
+    PAYLOAD,
+    RIGHT_ROWS,
+    SELECTIVITY,
+    Arrived,
+    Estimate,
+    Part,
+    Seen,
+    combined,
+)
 from headrace.window.learned import Shrinkage
 from headrace.window.spec import WindowSpec
 
@@ -86,7 +95,7 @@ class AemaEstimator:
         self._parts = {name: _Followed() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
         self._said: dict[int, dict[str, tuple[float, float]]] = {}
 
-    def observe(self, arrivals: Arrivals) -> None:
+    def observe(self, arrivals: Arrived) -> None:
         """Nothing is learned before windows complete."""
 
     def estimate(self, window: Seen, at: int) -> Estimate:

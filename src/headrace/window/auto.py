@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headrace.window.arrivals import Arrivals
-from headrace.window.estimate import Estimate, Estimator, Part, Seen, answer_of, combined
+from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined
 from headrace.window.spec import WindowSpec
 
 _MEMORY = 0.98  # of errors
@@ -33,7 +32,7 @@ class AutoEstimator:
         self._errors = [(_PRIOR * (0.1 if i == 0 else 0.5), _PRIOR) for i in range(len(self.estimators))]
         self._said: dict[int, list[float]] = {}
 
-    def observe(self, arrivals: Arrivals) -> None:
+    def observe(self, arrivals: Arrived) -> None:
         for estimator in self.estimators:
             estimator.observe(arrivals)
 

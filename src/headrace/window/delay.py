@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.window.arrivals import LEFT, RIGHT, Arrivals
+from headrace.window.arrivals import LEFT, RIGHT
 from headrace.window.delays import Delays
 from headrace.window.estimate import (
     LEFT_ROWS,
     PAYLOAD,
     RIGHT_ROWS,
     SELECTIVITY,
+    Arrived,
     Estimate,
     Part,
     Seen,
@@ -56,13 +57,14 @@ class DelayEstimator:
         self._shrinkage = {name: Shrinkage() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
         self._said: dict[int, dict[str, _Said]] = {}
 
-    def observe(self, arrivals: Arrivals) -> None:
+    def observe(self, arrivals: Arrived) -> None:
         for side, delays in enumerate(self.delays):
-            mine = arrivals.side == side
-            delays.observe(arrivals.event[mine], arrivals.arrival[mine])
+            delays.observe(*arrivals.delays.of_side(side))
 
     def estimate(self, window: Seen, at: int) -> Estimate:
         spec, recent, now = self.spec, window.recent, window.now
+        for delays in self.delays:
+            delays.advance(at)
         start = np.append(recent.window, window.window) * float(spec.slide)
         left, right, matches, total = (
             np.append(getattr(recent, name), getattr(now, name)) for name in ("left", "right", "matches", "total")

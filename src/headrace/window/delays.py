@@ -17,6 +17,18 @@ from headrace.window.totals import Floats
 _BINS = 128  # of delays; events are counted in slots of the same width
 
 
+def bins_of(horizon: int, event: Times, arrival: Times) -> tuple[Times, Times]:
+    """The slot of each event, and the bin of each delay, up to a horizon."""
+    width, bins = _bins(horizon)
+    return event // width, np.minimum((arrival - event) // width, bins - 1)
+
+
+def _bins(horizon: int) -> tuple[int, int]:
+    """The width of bins, and their number."""
+    width = max(1, -(-horizon // _BINS))
+    return width, max(1, -(-max(1, horizon) // width))
+
+
 class Delays:
     """Learns how likely a row has arrived by some time after its event.
 
@@ -27,37 +39,37 @@ class Delays:
     """
 
     def __init__(self, horizon: int, memory: int) -> None:
-        self._width = max(1, -(-horizon // _BINS))
-        self._bins = max(1, -(-max(1, horizon) // self._width))
+        self._width, self._bins = _bins(horizon)
         self._decay = 0.5 ** (self._width / max(1, memory))
         # Events of which rows may still be under way; what is older is summed up. A row at the end of its slot, and of
         # its bin, arrives in the slot after next: hence two more slots than bins.
         self._young = np.zeros((self._bins + 2, self._bins))
         self._old = np.zeros(self._bins)
-        self._newest = 0  # the slot of the last row of `_young`
-        self._seen = 0
+        self._newest: int | None = None  # the slot of the last row of `_young`
         self._arrived: Floats | None = None
 
-    def observe(self, event: Times, arrival: Times) -> None:
-        """See rows arrive."""
-        if not len(event):
+    def observe(self, slot: Times, delay: Times, count: Floats) -> None:
+        """See rows that have arrived: how many there are of each slot and bin (`bins_of`)."""
+        if not len(slot):
             return
-        slot = event // self._width
-        delay = np.minimum((arrival - event) // self._width, self._bins - 1)
-        if not self._seen:
+        if self._newest is None:
             self._newest = int(slot.min())
-        self._advance(int(arrival[-1] // self._width))
-        self._seen += len(event)
+        self._advance(int(slot.max()))
         age = self._newest - slot
-        young = (age >= 0) & (age < len(self._young))
+        young = age < len(self._young)
         rows = len(self._young) - 1 - age[young]
-        cells = np.bincount(rows * self._bins + delay[young], minlength=self._young.size)
+        cells = np.bincount(rows * self._bins + delay[young], count[young], minlength=self._young.size)
         self._young += cells.reshape(self._young.shape)
         if not young.all():
-            late = np.flatnonzero(age >= len(self._young))
-            weights = self._decay ** age[late].astype(float)
-            self._old += np.bincount(delay[late], weights, minlength=self._bins)
+            old = np.flatnonzero(~young)
+            weights = count[old] * self._decay ** age[old].astype(float)
+            self._old += np.bincount(delay[old], weights, minlength=self._bins)
         self._arrived = None
+
+    def advance(self, at: int) -> None:
+        """Let time pass: all rows that have arrived by this moment have been seen."""
+        if self._newest is not None:
+            self._advance(at // self._width)
 
     def arrived(self, elapsed: NDArray[np.int64] | Floats) -> Floats:
         """The probability that a row has arrived so long after its event."""
@@ -72,6 +84,7 @@ class Delays:
         return share
 
     def _advance(self, now: int) -> None:
+        assert self._newest is not None
         steps = now - self._newest
         if steps <= 0:
             return

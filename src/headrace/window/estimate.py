@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Protocol
 
-from headrace.window.arrivals import Arrivals
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 from headrace.window.totals import Totals
 
 LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD = "left", "right", "selectivity", "payload"
@@ -87,13 +87,20 @@ class Seen:
         return found
 
 
+@dataclass(frozen=True)
+class Arrived:
+    """Rows that have arrived since the last time, summed up; what they add to windows is seen in these."""
+
+    delays: DelayCounts
+
+
 class Estimator(Protocol):
     """Estimates what windows come to."""
 
     name: str
 
-    def observe(self, arrivals: Arrivals) -> None:
-        """See rows that have just arrived, in the order of their arrival."""
+    def observe(self, arrivals: Arrived) -> None:
+        """See rows that have just arrived."""
 
     def estimate(self, window: Seen, at: int) -> Estimate:
         """Say what a window will come to, at a moment."""

@@ -6,17 +6,20 @@ a key's matches change by
 
     (l + dl)(r + dr) - l r  =  dl r + l dr + dl dr
 
-and so do the sums over them. The totals of a window are thus always up to date, and cost nothing to read.
+and so do the sums over them. The totals of a window are thus always up to date, and cost nothing to read. A batch may
+span moments at which somebody asks: then it says what windows come to at each of these, and is still looked up once.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
 from headrace.relation.arrangement import lookup, runs_to_merge
-from headrace.relation.kernels import Words
+from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate, merge
 from headrace.rings import Payload
 from headrace.rings.double import Compensated
@@ -24,7 +27,7 @@ from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.arrivals import LEFT, Arrivals
 from headrace.window.spec import Times, WindowSpec
-from headrace.window.totals import OpenWindows, Totals
+from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
 
 # Rows of the left, rows of the right, and the sum of the aggregated column, which only one of the sides has.
 COUNTS, SUMS = Product((Integer(), Integer())), Product((Integer(), Integer(), Compensated()))
@@ -40,13 +43,18 @@ class ExactJoin:
         self.runs: list[Run] = []
         self.open = OpenWindows()
 
-    def add(self, arrivals: Arrivals) -> None:
-        """Take rows in."""
-        if len(arrivals):
-            window, rows = spread(self.spec, arrivals.event)
-            change = self._summed(window, arrivals if rows is None else arrivals.take(rows))
-            self._count(change)
-            self._keep(change)
+    def add(self, arrivals: Arrivals, moments: Times | None = None) -> Deltas:
+        """Take rows in; give what windows come to by them, at each of the moments from which on a row is seen."""
+        if not len(arrivals):
+            return Deltas.nothing()
+        seen = np.zeros(len(arrivals), np.int64) if moments is None else moments
+        window, rows = spread(self.spec, arrivals.event)
+        if rows is not None:
+            arrivals, seen = arrivals.take(rows), seen[rows]
+        change = self._summed(window, arrivals, seen)
+        deltas = self._count(change)
+        self.open.add(deltas.window, deltas.amounts)
+        return deltas
 
     def read(self, first: int, last: int) -> Totals:
         """What has been seen of the windows from the first up to, but not including, the last."""
@@ -80,8 +88,9 @@ class ExactJoin:
         run = merge(self.ring, found) if found else Run(np.zeros((2, 0), np.uint64), self.ring.zeros(0))
         return run.words[1:], run.payload
 
-    def _summed(self, window: Times, arrivals: Arrivals) -> Run:
-        words = np.concatenate([time_words(window)[None, :], arrivals.key])
+    def _summed(self, window: Times, arrivals: Arrivals, moments: Times) -> Run:
+        """Rows by window, key and moment."""
+        words = np.concatenate([time_words(window)[None, :], arrivals.key, time_words(moments)[None, :]])
         group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
         groups = kernels.group_hashed(words, group_of, first)
         is_left = arrivals.side == LEFT
@@ -91,19 +100,35 @@ class ExactJoin:
             payload += Compensated().sum_by(Compensated().lift(arrivals.value), group_of, groups)
         return consolidate(self.ring, np.ascontiguousarray(words[:, first[:groups]]), payload, {})
 
-    def _count(self, change: Run) -> None:
-        before = lookup(self.ring, self.runs, change.words)
-        left, right = before[0].astype(np.float64), before[1].astype(np.float64)
-        more_left, more_right = (change.payload[i].astype(np.float64) for i in (0, 1))
+    def _count(self, change: Run) -> Deltas:
+        """What a change does to windows; and keep it."""
+        group_of, first = np.empty(change.rows, np.int64), np.empty(change.rows, np.int64)
+        words = np.ascontiguousarray(change.words[:-1])
+        groups = kernels.heads_sorted(words, group_of, first)
+        keys = np.ascontiguousarray(words[:, first[:groups]])
+        before = lookup(self.ring, self.runs, keys)
+        left, more_left = self._moving(before[0], change.payload[0], group_of, first[:groups])
+        right, more_right = self._moving(before[1], change.payload[1], group_of, first[:groups])
         matches = more_left * right + left * more_right + more_left * more_right
         total = np.zeros(change.rows)
         if self.ring is SUMS:
             # Each value counts once for every row of the other side.
             was, more = (Compensated().values(payload[2:]) for payload in (before, change.payload))
+            value, more = self._moving(was, more, group_of, first[:groups])
             others, more_others = (right, more_right) if self.spec.aggregate.side == LEFT else (left, more_left)
-            total = more * others + was * more_others + more * more_others
-        window = (change.words[0] ^ _SIGN).view(np.int64)
-        self.open.add(window, np.stack([more_left, more_right, matches, total]))
+            total = more * others + value * more_others + more * more_others
+        self._keep(Run(keys, self.ring.sum_by(change.payload, group_of, groups)))
+        window, moment = ((change.words[i] ^ _SIGN).view(np.int64) for i in (0, -1))
+        return Deltas.of(moment, window, np.stack([more_left, more_right, matches, total]))
+
+    @staticmethod
+    def _moving(
+        before: NDArray[Any], more: NDArray[Any], group_of: Positions, first: Positions
+    ) -> tuple[Floats, Floats]:
+        """Of one number a key, what it was just before each moment, and what is added then."""
+        more = more.astype(np.float64)
+        summed = np.cumsum(more) - more
+        return (before - summed[first])[group_of] + summed, more
 
     def _keep(self, change: Run) -> None:
         live = self.entries + change.rows
@@ -118,11 +143,14 @@ def spread(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | N
     if spec.slide == spec.length:
         return last, None
     first = spec.first_window(event)
-    times = last - first + 1
-    rows = np.repeat(np.arange(len(event)), times)
+    return repeated(first, last - first + 1)
+
+
+def repeated(first: Times, times: Times) -> tuple[Times, NDArray[np.int64]]:
+    """Count on from each first window so many times; gives the windows, and whose they are."""
+    rows = np.repeat(np.arange(len(first)), times)
     ends = np.cumsum(times)
-    window = first[rows] + np.arange(len(rows)) - (ends - times)[rows]
-    return window, rows
+    return first[rows] + np.arange(len(rows)) - (ends - times)[rows], rows
 
 
 def time_words(times: Times) -> NDArray[np.uint64]:

@@ -10,6 +10,7 @@ where a new row of the right side asks once for each window that its partners ma
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +24,11 @@ from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.arrivals import LEFT, RIGHT, Arrivals
-from headrace.window.exact import spread, time_words
+from headrace.window.exact import repeated, spread, time_words
 from headrace.window.spec import Times, WindowSpec
-from headrace.window.totals import Floats, OpenWindows, Totals
+from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
+
+_Amounts = tuple[Times, Floats]
 
 _RING = Product((Integer(), Compensated()))  # rows of one key and time, and the sum of their values
 
@@ -68,17 +71,14 @@ class IntervalJoin:
         self._sides: tuple[list[_Kept], list[_Kept]] = ([], [])
         self._purged: int | None = None
 
-    def add(self, arrivals: Arrivals) -> None:
-        """Take rows in."""
+    def add(self, arrivals: Arrivals, moments: Times | None = None) -> Deltas:
+        """Take rows in; give what windows come to by them, at each of the moments from which on a row is seen."""
         if not len(arrivals):
-            return
-        left, right = (arrivals.take(arrivals.side == side) for side in (LEFT, RIGHT))
-        coming = self._run(right)
-        self._count_rows(left, right)
-        self._match_left(left, [*self._sides[RIGHT], *coming])
-        self._match_right(right)
-        self._keep(LEFT, self._run(left))
-        self._keep(RIGHT, coming)
+            return Deltas.nothing()
+        moments = np.zeros(len(arrivals), np.int64) if moments is None else moments
+        deltas = Deltas.total([self._add(arrivals.take(moments == at), int(at)) for at in np.unique(moments)])
+        self.open.add(deltas.window, deltas.amounts)
+        return deltas
 
     def read(self, first: int, last: int) -> Totals:
         """What has been seen of the windows from the first up to, but not including, the last."""
@@ -112,42 +112,45 @@ class IntervalJoin:
         payload = (np.ones(len(rows), np.int64), *Compensated().lift(rows.value))
         return [_Kept.of(consolidate(_RING, words, payload, {}))]
 
-    def _count_rows(self, left: Arrivals, right: Arrivals) -> None:
-        window, _ = spread(self.spec, left.event)
-        self._add(window, 0, np.ones(len(window)))
-        window, _ = self._reached(right.event)
-        self._add(window, 1, np.ones(len(window)))
+    def _add(self, arrivals: Arrivals, moment: int) -> Deltas:
+        left, right = (arrivals.take(arrivals.side == side) for side in (LEFT, RIGHT))
+        coming = self._run(right)
+        found = [*self._rows(left, right), *self._of_left(left, [*self._sides[RIGHT], *coming]), *self._of_right(right)]
+        self._keep(LEFT, self._run(left))
+        self._keep(RIGHT, coming)
+        window, amounts = (np.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))
+        return Deltas.of(np.full(len(window), moment), window, amounts)
 
-    def _match_left(self, left: Arrivals, others: list[_Kept]) -> None:
+    def _rows(self, left: Arrivals, right: Arrivals) -> Iterator[_Amounts]:
+        window, _ = spread(self.spec, left.event)
+        yield _amounts(window, 0, np.ones(len(window)))
+        window, _ = self._reached(right.event)
+        yield _amounts(window, 1, np.ones(len(window)))
+
+    def _of_left(self, left: Arrivals, others: list[_Kept]) -> Iterator[_Amounts]:
+        """Matches of new rows of the left side."""
         window, rows = spread(self.spec, left.event)
         rows = np.arange(len(left)) if rows is None else rows
         for other in others:
             counts, sums = other.between(left.key, left.event - self.within, left.event + self.within)
             total = left.value * counts if self.spec.aggregate.side == LEFT else sums
-            self._add(window, 2, counts[rows], total[rows])
+            yield _amounts(window, 2, counts[rows], total[rows])
 
-    def _match_right(self, right: Arrivals) -> None:
+    def _of_right(self, right: Arrivals) -> Iterator[_Amounts]:
+        """Matches of new rows of the right side, with rows of the left that were there before."""
         window, rows = self._reached(right.event)
         event, key = right.event[rows], right.key[:, rows]
         first = np.maximum(event - self.within, window * self.spec.slide)
         last = np.minimum(event + self.within, window * self.spec.slide + self.spec.length - 1)
         for other in self._sides[LEFT]:
             counts, sums = other.between(key, first, last)
-            self._add(window, 2, counts, sums if self.spec.aggregate.side == LEFT else right.value[rows] * counts)
+            yield _amounts(window, 2, counts, sums if self.spec.aggregate.side == LEFT else right.value[rows] * counts)
 
     def _reached(self, event: Times) -> tuple[Times, NDArray[np.int64]]:
         """The windows in which rows of the right side may have partners, and which rows these are."""
         first = self.spec.first_window(event - self.within)
         times = self.spec.last_window(event + self.within) - first + 1
-        rows = np.repeat(np.arange(len(event)), times)
-        ends = np.cumsum(times)
-        return first[rows] + np.arange(len(rows)) - (ends - times)[rows], rows
-
-    def _add(self, window: Times, first: int, *amounts: Floats) -> None:
-        numbers = np.zeros((4, len(window)))
-        for row, amount in enumerate(amounts, first):
-            numbers[row] = amount
-        self.open.add(window, numbers)
+        return repeated(first, times)
 
     def _keep(self, side: int, coming: list[_Kept]) -> None:
         for one in coming:
@@ -157,3 +160,11 @@ class IntervalJoin:
             merged = merge(_RING, [*(kept[i].run for i in chosen), one.run]) if chosen else one.run
             rest = [other for i, other in enumerate(kept) if i not in chosen]
             self._sides[side][:] = [*rest, _Kept.of(merged) if chosen else one]
+
+
+def _amounts(window: Times, first: int, *amounts: Floats) -> _Amounts:
+    """What is added to windows, from one of the four numbers on."""
+    numbers = np.zeros((4, len(window)))
+    for row, amount in enumerate(amounts, first):
+        numbers[row] = amount
+    return window, numbers

@@ -14,8 +14,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.window.arrivals import Arrivals
-from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Estimate, Part, Seen, combined
+from headrace.window.estimate import (
+    LEFT_ROWS,
+    PAYLOAD,
+    RIGHT_ROWS,
+    SELECTIVITY,
+    Arrived,
+    Estimate,
+    Part,
+    Seen,
+    combined,
+)
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 
@@ -141,7 +150,7 @@ class MlpEstimator:
         self._parts = {name: _Learner(seed * len(names) + i) for i, name in enumerate(names)}
         self._said: dict[int, dict[str, tuple[Floats | None, float]]] = {}
 
-    def observe(self, arrivals: Arrivals) -> None:
+    def observe(self, arrivals: Arrived) -> None:
         """Rows are seen as the windows that they are in."""
 
     def estimate(self, window: Seen, at: int) -> Estimate:

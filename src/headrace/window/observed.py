@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headrace.window.arrivals import Arrivals
-from headrace.window.estimate import Estimate, Part, Seen, combined
+from headrace.window.estimate import Arrived, Estimate, Part, Seen, combined
 from headrace.window.spec import WindowSpec
 
 _DEVIATION = 0.5  # it does not know how much is missing
@@ -20,7 +19,7 @@ class ObservedEstimator:
         self.spec = spec
         self.interval = interval
 
-    def observe(self, arrivals: Arrivals) -> None:
+    def observe(self, arrivals: Arrived) -> None:
         """What arrives is in the windows already."""
 
     def estimate(self, window: Seen, at: int) -> Estimate:

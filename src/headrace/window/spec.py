@@ -144,6 +144,12 @@ class WindowSpec:
         """From when on nothing can change a window any more."""
         return max(self.end(window) + self.reach + self.horizon, self.emitted_at(window))
 
+    def seen_from(self, arrival: Times) -> Times:
+        """The first moment from each arrival on at which a window is answered or completes."""
+        due = [arrival + (first - arrival) % self.slide for first in (self.emitted_at(0), self.complete_at(0))]
+        first: Times = np.minimum(*due)
+        return first
+
     @property
     def reach(self) -> int:
         """How far beyond its window a row of the right side may be."""

@@ -20,8 +20,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.window.arrivals import Arrivals
-from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Estimate, Part, Seen, combined
+from headrace.window.estimate import (
+    LEFT_ROWS,
+    PAYLOAD,
+    RIGHT_ROWS,
+    SELECTIVITY,
+    Arrived,
+    Estimate,
+    Part,
+    Seen,
+    combined,
+)
 from headrace.window.spec import WindowSpec
 
 _OBSERVATIONS = 10  # that one posterior is made of
@@ -104,7 +113,7 @@ class SviEstimator:
         self._parts = {name: _Posterior() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
         self._observed: dict[int, dict[str, float]] = {}
 
-    def observe(self, arrivals: Arrivals) -> None:
+    def observe(self, arrivals: Arrived) -> None:
         """Rows are seen as the windows that they are in."""
 
     def estimate(self, window: Seen, at: int) -> Estimate:

@@ -6,6 +6,7 @@ each row that arrives, however late, so they can be read at any moment.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,51 @@ class Totals:
     def pairs(self) -> Floats:
         """All pairs of a left and a right row."""
         return self.left * self.right
+
+
+@dataclass(frozen=True)
+class Deltas:
+    """What is added to windows, by the moment from which on it is seen; in the order of moments, then of windows.
+
+    It is a relation like any other: those of several buckets, or batches, are added up.
+    """
+
+    moment: Times
+    window: Times
+    amounts: Floats  # rows of the left and the right side, matches, and the sum over these; by entries
+
+    def __len__(self) -> int:
+        return len(self.moment)
+
+    @classmethod
+    def nothing(cls) -> Deltas:
+        """No change."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((4, 0)))
+
+    @classmethod
+    def of(cls, moment: Times, window: Times, amounts: Floats) -> Deltas:
+        """Add up entries of the same moment and window."""
+        if not len(moment):
+            return cls.nothing()
+        order = np.lexsort((window, moment))
+        moment, window, amounts = moment[order], window[order], amounts[:, order]
+        heads = np.flatnonzero(np.append(True, (np.diff(moment) != 0) | (np.diff(window) != 0)))
+        return cls(moment[heads], window[heads], np.add.reduceat(amounts, heads, axis=1))
+
+    @classmethod
+    def total(cls, parts: Sequence[Deltas]) -> Deltas:
+        """Add up those of several buckets."""
+        if not parts:
+            return cls.nothing()
+        return cls.of(
+            np.concatenate([part.moment for part in parts]),
+            np.concatenate([part.window for part in parts]),
+            np.concatenate([part.amounts for part in parts], axis=1),
+        )
+
+    def slice(self, first: int, last: int) -> Deltas:
+        """Some entries, by position."""
+        return Deltas(self.moment[first:last], self.window[first:last], self.amounts[:, first:last])
 
 
 class OpenWindows:

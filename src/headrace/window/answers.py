@@ -1,0 +1,137 @@
+"""Answers in their order: windows are answered at their moment, corrected, and completed when nothing can come any more.
+
+The one place where the parts of a window join meet, on the driver: totals of windows, whatever bucket they come from;
+estimators, with the calibration of each; and progress, by the time that arrivals say it is. So a replay gives the same
+answers as the stream did, however either is cut into batches and buckets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headrace.window.calibration import Calibration
+from headrace.window.estimate import Arrived, Estimate, Estimator, Seen
+from headrace.window.spec import WindowSpec
+from headrace.window.tally import Tally
+from headrace.window.totals import OpenWindows
+
+_FEWEST, _MOST = 64, 256  # windows before one that estimators look at; if they can be, some that are complete
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a window is said to come to, at a moment."""
+
+    window: int
+    at: int
+    observed: float  # the exact part
+    estimates: Mapping[str, Estimate]  # none of a window that is complete
+    final: bool
+
+
+@dataclass
+class _Progress:
+    first: int  # the first window that there is
+    emitted: int  # the next window to answer
+    completed: int  # the next window to complete
+
+
+@dataclass
+class Answers:
+    """Gives the answers of one window join.
+
+    Parameters
+    ----------
+    estimators : by name; all of them see the same.
+    interval : how often an answer should be within its bounds.
+    """
+
+    spec: WindowSpec
+    estimators: Mapping[str, Estimator]
+    interval: float = 0.95
+    windows: OpenWindows = field(default_factory=OpenWindows)
+    too_late: int = 0
+    _calibrations: dict[str, Calibration] = field(init=False)
+    _progress: _Progress | None = None
+
+    def __post_init__(self) -> None:
+        self._calibrations = {name: Calibration(self.interval) for name in self.estimators}
+
+    @property
+    def closed(self) -> int | None:
+        """The window before which all are complete; None while there is none."""
+        return None if self._progress is None else self._progress.completed
+
+    def advance(self, tally: Tally, until: int | None = None) -> Iterator[Answer]:
+        """Take in what arrived; give all answers that are due by the last arrival, or by a later moment."""
+        self.too_late += tally.too_late
+        if self._progress is None and tally.first is not None:
+            self._progress = _Progress(tally.first, tally.first, tally.first)
+        end = max((moment for moment in (until, tally.last) if moment is not None), default=None)
+        at = (0, 0)
+        while end is not None and self._progress is not None:
+            moment, completes = self._next()
+            if moment > end:
+                break
+            at = self._take(tally, moment, at)
+            yield self._complete() if completes else self._answer()
+        self._take(tally, None, at)
+
+    def _next(self) -> tuple[int, bool]:
+        """The next moment at which something is due, and whether a window completes then."""
+        assert self._progress is not None
+        answer = self.spec.emitted_at(self._progress.emitted)
+        complete = self.spec.complete_at(self._progress.completed)
+        return (complete, True) if complete < answer else (answer, False)
+
+    def _take(self, tally: Tally, moment: int | None, at: tuple[int, int]) -> tuple[int, int]:
+        """Take in what is seen at a moment, from some positions on; without a moment, all the rest."""
+        deltas, delays = tally.deltas, tally.delays
+        upto = (
+            len(deltas) if moment is None else int(deltas.moment.searchsorted(moment, side="right")),
+            len(delays.moment) if moment is None else int(delays.moment.searchsorted(moment, side="right")),
+        )
+        if upto[0] > at[0]:
+            more = deltas.slice(at[0], upto[0])
+            self.windows.add(more.window, more.amounts)
+        if upto[1] > at[1]:
+            arrived = Arrived(delays.slice(at[1], upto[1]))
+            for estimator in self.estimators.values():
+                estimator.observe(arrived)
+        return upto
+
+    @property
+    def _recent(self) -> int:
+        incomplete = self.spec.complete_at(0) // self.spec.slide
+        return min(_MOST, max(_FEWEST, incomplete + _FEWEST))
+
+    def _seen(self, window: int) -> Seen:
+        assert self._progress is not None
+        known = max(self._progress.first, window - self._recent)
+        totals = self.windows.read(known, window + 1)
+        return Seen(self.spec, window, totals.take(slice(-1, None)), totals.take(slice(None, -1)))
+
+    def _answer(self) -> Answer:
+        assert self._progress is not None
+        window = self._progress.emitted
+        self._progress.emitted += 1
+        seen, at = self._seen(window), self.spec.emitted_at(window)
+        least = seen.observed if self.spec.aggregate.function == "count" else -math.inf
+        estimates = {
+            name: self._calibrations[name].bounds(window, estimator.estimate(seen, at), least)
+            for name, estimator in self.estimators.items()
+        }
+        return Answer(window, at, seen.observed, estimates, final=False)
+
+    def _complete(self) -> Answer:
+        assert self._progress is not None
+        window = self._progress.completed
+        self._progress.completed += 1
+        seen = self._seen(window)
+        for name, estimator in self.estimators.items():
+            estimator.complete(seen)
+            self._calibrations[name].complete(window, seen.observed)
+        self.windows.forget(window + 1 - self._recent)
+        return Answer(window, self.spec.complete_at(window), seen.observed, {}, final=True)
