@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from headrace.window.estimate import (
     LEFT_ROWS,
@@ -23,6 +24,7 @@ from headrace.window.estimate import (
     combined,
 )
 from headrace.window.learned import Shrinkage
+from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 
 _STEADY = 0.2  # the decay of the averages of errors
@@ -30,8 +32,10 @@ _SLOWEST, _FASTEST = 0.05, 0.9
 
 
 @dataclass
-class AdaptiveAverage:
+class AdaptiveAverage(Saved):
     """An exponential average whose decay follows its errors."""
+
+    saved: ClassVar = ("mean", "square", "_bias", "_size")
 
     mean: float = math.nan
     square: float = 0.0  # the averaged square of errors
@@ -54,8 +58,10 @@ class AdaptiveAverage:
 
 
 @dataclass
-class _Followed:
+class _Followed(Saved):
     """One part: its average, and that of its distortion."""
+
+    saved: ClassVar = ("level", "distortion", "shrinkage")
 
     level: AdaptiveAverage = field(default_factory=AdaptiveAverage)
     distortion: AdaptiveAverage = field(default_factory=AdaptiveAverage)
@@ -84,10 +90,12 @@ class _Followed:
         return min(2.0, math.sqrt(self.level.square) / abs(self.level.mean))
 
 
-class AemaEstimator:
+class AemaEstimator(Saved):
     """Estimates by adaptive exponential averages."""
 
     name = "aema"
+    saved = ("_parts", "_said")
+    records: ClassVar = {"_said": tuple}
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec

@@ -1,4 +1,4 @@
-"""Answers in their order: windows are answered at their moment, corrected, and completed when nothing can come any more.
+"""Answers in their order: windows are answered at their moment, corrected, and completed when nothing more can come.
 
 The one place where the parts of a window join meet, on the driver: totals of windows, whatever bucket they come from;
 estimators, with the calibration of each; and progress, by the time that arrivals say it is. So a replay gives the same
@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from headrace.window.calibration import Calibration
 from headrace.window.estimate import Arrived, Estimate, Estimator, Seen
+from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Tally
 from headrace.window.totals import OpenWindows
@@ -39,7 +41,7 @@ class _Progress:
 
 
 @dataclass
-class Answers:
+class Answers(Saved):
     """Gives the answers of one window join.
 
     Parameters
@@ -47,6 +49,9 @@ class Answers:
     estimators : by name; all of them see the same.
     interval : how often an answer should be within its bounds.
     """
+
+    saved: ClassVar = ("estimators", "windows", "too_late", "_calibrations", "_progress")
+    records: ClassVar = {"_progress": _Progress}
 
     spec: WindowSpec
     estimators: Mapping[str, Estimator]

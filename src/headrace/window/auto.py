@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined
+from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 
 _MEMORY = 0.98  # of errors
@@ -19,10 +20,11 @@ _LEAST = 1e-4  # an error below this is luck
 _WORST = 50.0  # one window's error counts no more
 
 
-class AutoEstimator:
+class AutoEstimator(Saved):
     """Weighs other estimators; the first is preferred while nothing is known."""
 
     name = "auto"
+    saved = ("estimators", "_errors", "_said")
 
     def __init__(self, spec: WindowSpec, estimators: Sequence[Estimator], interval: float = 0.95) -> None:
         self.spec = spec

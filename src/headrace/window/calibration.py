@@ -12,10 +12,12 @@ import math
 from collections import deque
 from dataclasses import replace
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 
 from headrace.window.estimate import Estimate
+from headrace.window.saved import Saved
 from headrace.window.totals import Floats
 
 _SCORES = 250  # completed windows that quantiles are taken of
@@ -24,8 +26,11 @@ _STEP = 0.02  # by which a level moves when a window was outside
 _LEAST = 5e-3  # a relative deviation below this is not believed
 
 
-class Calibration:
+class Calibration(Saved):
     """Recalibrates the bounds of one estimator."""
+
+    saved = ("_levels", "_scores", "_given", "_informed", "_completed")
+    records: ClassVar = {"_given": Estimate}
 
     def __init__(self, interval: float = 0.95) -> None:
         self._miss = (1 - interval) / 2
@@ -49,7 +54,7 @@ class Calibration:
             )
         low = max(min(low, estimate.value), least)
         bounded = replace(estimate, low=low, high=max(high, estimate.value, low))
-        self._given[window] = bounded
+        self._given[window] = replace(bounded, parts={})
         return bounded
 
     def complete(self, window: int, final: float) -> None:

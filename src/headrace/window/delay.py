@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from headrace.window.estimate import (
 )
 from headrace.window.learned import Shrinkage
 from headrace.window.level import level_of
+from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 
@@ -44,10 +46,12 @@ class _Said:
     deviation: float
 
 
-class DelayEstimator:
+class DelayEstimator(Saved):
     """Estimates by the delays of both streams."""
 
     name = "delay"
+    saved = ("delays", "_shrinkage", "_said")
+    records: ClassVar = {"_said": _Said}
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.window.saved import Saved
 from headrace.window.spec import Times
 from headrace.window.totals import Floats
 
@@ -29,7 +30,7 @@ def _bins(horizon: int) -> tuple[int, int]:
     return width, max(1, -(-max(1, horizon) // width))
 
 
-class Delays:
+class Delays(Saved):
     """Learns how likely a row has arrived by some time after its event.
 
     Parameters
@@ -37,6 +38,8 @@ class Delays:
     horizon : the longest delay there can be.
     memory : after how much time an event counts half.
     """
+
+    saved = ("_young", "_old", "_newest")
 
     def __init__(self, horizon: int, memory: int) -> None:
         self._width, self._bins = _bins(horizon)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
+
+from headrace.window.saved import Saved
 
 _MEMORY = 0.97  # the weight of a completed window beside that of the next
 _PRIOR = 4.0  # completed windows that the first guess is worth
 
 
 @dataclass
-class Shrinkage:
+class Shrinkage(Saved):
     """How far to go from a level towards what a window itself says: the slope that would have served best of late.
 
     Ratios are what matters, so it goes that share of the way between logarithms, if there are any.
     """
+
+    saved: ClassVar = ("_products", "_squares", "_count")
 
     _products: float = 0.0
     _squares: float = 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from headrace.window.estimate import (
     Seen,
     combined,
 )
+from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 
@@ -38,8 +40,10 @@ _LEAST, _MOST = -6.0, 1.0  # of the logarithm of a deviation
 
 
 @dataclass
-class Network:
+class Network(Saved):
     """Two layers: from observations to a correction of the last of them, and the logarithm of its deviation."""
+
+    saved: ClassVar = ("weights", "_moments", "_steps")
 
     rng: np.random.Generator
     inputs: int
@@ -84,8 +88,11 @@ class Network:
             weight -= size * first / (np.sqrt(second) + 1e-8)
 
 
-class _Learner:
+class _Learner(Saved):
     """One part."""
+
+    saved = ("rng", "network", "past", "examples", "scale", "centre", "spread")
+    records: ClassVar = {"examples": tuple}
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -138,10 +145,12 @@ class _Learner:
             self.network.train(x, y, (self.centre, max(self.spread, 0.02)))
 
 
-class MlpEstimator:
+class MlpEstimator(Saved):
     """Estimates by a network for each part; deterministic under a seed."""
 
     name = "mlp"
+    saved = ("_parts", "_said")
+    records: ClassVar = {"_said": tuple}
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95, seed: int = 0) -> None:
         self.spec = spec

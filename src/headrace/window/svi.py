@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from headrace.window.estimate import (
     Seen,
     combined,
 )
+from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 
 _OBSERVATIONS = 10  # that one posterior is made of
@@ -41,8 +43,20 @@ _ROUNDS = 3
 
 
 @dataclass
-class _Posterior:
+class _Posterior(Saved):
     """What is known of one part; scaled, so that it is about one."""
+
+    saved: ClassVar = (
+        "mean",
+        "weight",
+        "shape",
+        "rate",
+        "distortion",
+        "spread",
+        "scale",
+        "_count",
+        "observations",
+    )
 
     mean: float = math.nan  # mu_0
     weight: float = 0.0  # tau
@@ -102,10 +116,11 @@ class _Posterior:
         return (phi * x * mean + rho * zeta) / precision, 1.0 / precision
 
 
-class SviEstimator:
+class SviEstimator(Saved):
     """Estimates by stochastic variational inference."""
 
     name = "svi"
+    saved = ("_parts", "_observed")
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.window.saved import Saved
 from headrace.window.spec import Times
 
 Floats = NDArray[np.float64]
@@ -85,8 +86,10 @@ class Deltas:
         return Deltas(self.moment[first:last], self.window[first:last], self.amounts[:, first:last])
 
 
-class OpenWindows:
+class OpenWindows(Saved):
     """The totals of all open windows; those that were never touched are zero."""
+
+    saved = ("_first", "_numbers")
 
     def __init__(self) -> None:
         self._first = 0

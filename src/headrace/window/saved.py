@@ -1,0 +1,108 @@
+"""What a window join has learned, as plain text and back, so that it goes on after a restart as if there had been none.
+
+Nothing that is read can make code run: objects are made anew, as they always are, and only numbers are put into them.
+A class that has a state names its attributes in `saved`; arrays are written as compressed bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from headrace.errors import CorruptFileError
+
+_ARRAY, _NUMBER, _KEYS = "array", "number", "keys"
+
+
+class Saved:
+    """Something with a state; `saved` names the attributes that make it up.
+
+    What is in a dict or a list of such an attribute may be plain numbers, arrays, other objects with a state that are
+    there already, or values of a dataclass, which `records` names by attribute.
+    """
+
+    saved: ClassVar[tuple[str, ...]] = ()
+    records: ClassVar[Mapping[str, type]] = {}
+
+    def state(self) -> dict[str, Any]:
+        """The state as plain values."""
+        return {name: _plain(getattr(self, name)) for name in self.saved}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take a state over."""
+        for name in self.saved:
+            setattr(self, name, _restored(getattr(self, name), state[name], self.records.get(name)))
+
+
+def to_text(saved: Saved) -> str:
+    """Write a state."""
+    return json.dumps(saved.state(), separators=(",", ":"))
+
+
+def from_text(saved: Saved, text: str) -> None:
+    """Read a state into an object that was just made."""
+    try:
+        saved.load(json.loads(text))
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise CorruptFileError(
+            f"the state of a window join cannot be read: {type(error).__name__}: {error}",
+            way_out="drop the window join and create it again; rows that are still to come are not affected",
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Saved):
+        return value.state()
+    if isinstance(value, np.ndarray):
+        packed = zlib.compress(np.ascontiguousarray(value).tobytes(), 1)
+        return {_ARRAY: base64.b64encode(packed).decode(), "type": value.dtype.str, "shape": list(value.shape)}
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, np.random.Generator):
+        return {_NUMBER: json.dumps(value.bit_generator.state)}
+    if is_dataclass(value):
+        return [_plain(getattr(value, field.name)) for field in fields(value)]
+    if isinstance(value, dict):
+        return {_KEYS: [_plain(key) for key in value], "values": [_plain(item) for item in value.values()]}
+    if isinstance(value, (list, tuple, deque)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value  # NaN and infinities too: Python reads what it has written
+    raise TypeError(f"a {type(value).__name__} has no plain form")
+
+
+def _restored(now: Any, plain: Any, record: type | None) -> Any:
+    """What a plain value means, given what is there now."""
+    if isinstance(now, Saved):
+        now.load(plain)
+        return now
+    if isinstance(now, np.random.Generator):
+        now.bit_generator.state = json.loads(plain[_NUMBER])
+        return now
+    if isinstance(plain, dict) and _ARRAY in plain:
+        data = zlib.decompress(base64.b64decode(plain[_ARRAY], validate=True))
+        return np.frombuffer(data, np.dtype(plain["type"])).reshape(plain["shape"]).copy()
+    if isinstance(now, dict) or (isinstance(plain, dict) and _KEYS in plain):
+        there = now if isinstance(now, dict) else {}
+        return {
+            key: _restored(there.get(key), value, record)
+            for key, value in zip(plain[_KEYS], plain["values"], strict=True)
+        }
+    if isinstance(now, deque):
+        return deque((_restored(None, item, record) for item in plain), maxlen=now.maxlen)
+    if isinstance(plain, list):
+        if isinstance(now, (list, tuple)) and len(now) == len(plain) and any(isinstance(one, Saved) for one in now):
+            return type(now)(_restored(one, item, record) for one, item in zip(now, plain, strict=True))
+        if record is not None:
+            made = [_restored(None, item, None) for item in plain]
+            return record(*made) if is_dataclass(record) else tuple(made)
+        made = [_restored(None, item, None) for item in plain]
+        return tuple(made) if isinstance(now, tuple) else made
+    return plain
