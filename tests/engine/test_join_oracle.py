@@ -49,7 +49,7 @@ class Stream:
         """The view by some strategy; factorized now and then by an order that nobody would choose."""
         strategy = self.rng.choice(["auto", "ordered", *STRATEGIES])
         if strategy == "ordered":
-            probe = engine.view(f"{name}_probe", sql)
+            probe = engine.view(f"{name}_probe", sql, strategy="factorized")
             assert probe.planned.planned is not None
             order = random_order(self.rng, probe.planned.planned.query, stop=0.3)
             partition = self.rng.choice([None, *probe.planned.planned.query.join_variables])
