@@ -12,13 +12,14 @@ span moments at which somebody asks: then it says what windows come to at each o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import lookup, runs_to_merge
+from headrace.relation.arrangement import AnyRun, lookup, runs_to_merge
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate, merge
 from headrace.rings import Payload
@@ -39,7 +40,7 @@ class ExactJoin:
 
     def __init__(self, spec: WindowSpec) -> None:
         self.spec = spec
-        self.ring = COUNTS if spec.aggregate.function == "count" else SUMS
+        self.ring = ring_of(spec)
         self.runs: list[Run] = []
         self.open = OpenWindows()
 
@@ -51,8 +52,9 @@ class ExactJoin:
         window, rows = spread(self.spec, arrivals.event)
         if rows is not None:
             arrivals, seen = arrivals.take(rows), seen[rows]
-        change = self._summed(window, arrivals, seen)
-        deltas = self._count(change)
+        change = summed(self.spec, arrivals, window, seen)
+        deltas, kept = counted(self.spec, self.runs, change)
+        self._keep(kept)
         self.open.add(deltas.window, deltas.amounts)
         return deltas
 
@@ -63,14 +65,12 @@ class ExactJoin:
     def close(self, before: int, known: int) -> None:
         """Let all windows before one leave the state; their totals stay, back to the window `known`."""
         self.open.forget(known)
-        probe = time_words(np.array([before]))[None, :]
-        kept = []
-        for run in self.runs:
-            start = np.empty(1, np.int64)
-            kernels.lower_bounds(run.words, probe, np.zeros(1, np.int64), np.array([run.rows]), start)
-            if start[0] < run.rows:
-                kept.append(run if not start[0] else run.take(np.arange(start[0], run.rows)))
-        self.runs = kept
+        gone = closing(self.runs, before)
+        self.runs = [
+            run.take(np.arange(count, run.rows)) if count else run
+            for run, count in zip(self.runs, gone, strict=True)
+            if count < run.rows
+        ]
 
     @property
     def entries(self) -> int:
@@ -88,53 +88,71 @@ class ExactJoin:
         run = merge(self.ring, found) if found else Run(np.zeros((2, 0), np.uint64), self.ring.zeros(0))
         return run.words[1:], run.payload
 
-    def _summed(self, window: Times, arrivals: Arrivals, moments: Times) -> Run:
-        """Rows by window, key and moment."""
-        words = np.concatenate([time_words(window)[None, :], arrivals.key, time_words(moments)[None, :]])
-        group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
-        groups = kernels.group_hashed(words, group_of, first)
-        is_left = arrivals.side == LEFT
-        left = np.bincount(group_of[is_left], minlength=groups)
-        payload: Payload = (left, np.bincount(group_of, minlength=groups) - left)
-        if self.ring is SUMS:
-            payload += Compensated().sum_by(Compensated().lift(arrivals.value), group_of, groups)
-        return consolidate(self.ring, np.ascontiguousarray(words[:, first[:groups]]), payload, {})
-
-    def _count(self, change: Run) -> Deltas:
-        """What a change does to windows; and keep it."""
-        group_of, first = np.empty(change.rows, np.int64), np.empty(change.rows, np.int64)
-        words = np.ascontiguousarray(change.words[:-1])
-        groups = kernels.heads_sorted(words, group_of, first)
-        keys = np.ascontiguousarray(words[:, first[:groups]])
-        before = lookup(self.ring, self.runs, keys)
-        left, more_left = self._moving(before[0], change.payload[0], group_of, first[:groups])
-        right, more_right = self._moving(before[1], change.payload[1], group_of, first[:groups])
-        matches = more_left * right + left * more_right + more_left * more_right
-        total = np.zeros(change.rows)
-        if self.ring is SUMS:
-            # Each value counts once for every row of the other side.
-            was, more = (Compensated().values(payload[2:]) for payload in (before, change.payload))
-            value, more = self._moving(was, more, group_of, first[:groups])
-            others, more_others = (right, more_right) if self.spec.aggregate.side == LEFT else (left, more_left)
-            total = more * others + value * more_others + more * more_others
-        self._keep(Run(keys, self.ring.sum_by(change.payload, group_of, groups)))
-        window, moment = ((change.words[i] ^ _SIGN).view(np.int64) for i in (0, -1))
-        return Deltas.of(moment, window, np.stack([more_left, more_right, matches, total]))
-
-    @staticmethod
-    def _moving(
-        before: NDArray[Any], more: NDArray[Any], group_of: Positions, first: Positions
-    ) -> tuple[Floats, Floats]:
-        """Of one number a key, what it was just before each moment, and what is added then."""
-        more = more.astype(np.float64)
-        summed = np.cumsum(more) - more
-        return (before - summed[first])[group_of] + summed, more
-
     def _keep(self, change: Run) -> None:
         live = self.entries + change.rows
         chosen = runs_to_merge([run.rows for run in self.runs], change.rows, live)
         merged = merge(self.ring, [*(self.runs[i] for i in chosen), change])
         self.runs = [run for i, run in enumerate(self.runs) if i not in chosen] + [merged]
+
+
+def ring_of(spec: WindowSpec) -> Product:
+    """What is kept of a key in a window."""
+    return COUNTS if spec.aggregate.function == "count" else SUMS
+
+
+def summed(spec: WindowSpec, arrivals: Arrivals, window: Times, moments: Times) -> Run:
+    """Rows by window, key and the moment from which on they are seen."""
+    words = np.concatenate([time_words(window)[None, :], arrivals.key, time_words(moments)[None, :]])
+    group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
+    groups = kernels.group_hashed(words, group_of, first)
+    is_left = arrivals.side == LEFT
+    left = np.bincount(group_of[is_left], minlength=groups)
+    payload: Payload = (left, np.bincount(group_of, minlength=groups) - left)
+    ring = ring_of(spec)
+    if ring is SUMS:
+        payload += Compensated().sum_by(Compensated().lift(arrivals.value), group_of, groups)
+    return consolidate(ring, np.ascontiguousarray(words[:, first[:groups]]), payload, {})
+
+
+def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Deltas, Run]:
+    """What a change (of `summed`) does to windows, beside what is there; and what it adds to that."""
+    ring = ring_of(spec)
+    group_of, first = np.empty(change.rows, np.int64), np.empty(change.rows, np.int64)
+    words = np.ascontiguousarray(change.words[:-1])
+    groups = kernels.heads_sorted(words, group_of, first)
+    first = first[:groups]
+    keys = np.ascontiguousarray(words[:, first])
+    before = lookup(ring, runs, keys)
+    left, more_left = _moving(before[0], change.payload[0], group_of, first)
+    right, more_right = _moving(before[1], change.payload[1], group_of, first)
+    matches = more_left * right + left * more_right + more_left * more_right
+    total = np.zeros(change.rows)
+    if ring is SUMS:
+        # Each value counts once for every row of the other side.
+        was, more = (Compensated().values(payload[2:]) for payload in (before, change.payload))
+        value, more = _moving(was, more, group_of, first)
+        others, more_others = (right, more_right) if spec.aggregate.side == LEFT else (left, more_left)
+        total = more * others + value * more_others + more * more_others
+    window, moment = ((change.words[i] ^ _SIGN).view(np.int64) for i in (0, -1))
+    deltas = Deltas.of(moment, window, np.stack([more_left, more_right, matches, total]))
+    return deltas, Run(keys, ring.sum_by(change.payload, group_of, groups))
+
+
+def _moving(before: NDArray[Any], more: NDArray[Any], group_of: Positions, first: Positions) -> tuple[Floats, Floats]:
+    """Of one number a key, what it was just before each moment, and what is added then."""
+    more = more.astype(np.float64)
+    so_far = np.cumsum(more) - more
+    return (before - so_far[first])[group_of] + so_far, more
+
+
+def closing(runs: Sequence[AnyRun], before: int) -> list[int]:
+    """How many entries of each run are of windows before one; they are the first."""
+    probe, found = time_words(np.array([before]))[None, :], []
+    for run in runs:
+        edge = np.empty(1, np.int64)
+        kernels.lower_bounds(run.words, probe, np.zeros(1, np.int64), np.array([run.rows]), edge)
+        found.append(int(edge[0]))
+    return found
 
 
 def spread(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | None]:
