@@ -106,14 +106,15 @@ class AemaEstimator(Saved):
     def observe(self, arrivals: Arrived) -> None:
         """Nothing is learned before windows complete."""
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
         parts, said = {}, {}
         for name, observed in window.parts().items():
             followed = self._parts[name]
             mean, own = followed.estimate(observed)
             said[name] = (observed, own)
             parts[name] = Part(mean, abs(mean) * followed.deviation)
-        self._said[window.window] = said
+        if not again:
+            self._said[window.window] = said
         return combined(self.spec, parts, self.interval)
 
     def complete(self, window: Seen) -> None:

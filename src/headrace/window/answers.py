@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+
 from headrace.window.calibration import Calibration
 from headrace.window.estimate import Arrived, Estimate, Estimator, Seen
 from headrace.window.saved import Saved
@@ -48,6 +50,7 @@ class Answers(Saved):
     ----------
     estimators : by name; all of them see the same.
     interval : how often an answer should be within its bounds.
+    revises : whether answers are given again when rows have come that change them; at the end of a batch, not at once.
     """
 
     saved: ClassVar = ("estimators", "windows", "too_late", "_calibrations", "_progress")
@@ -56,6 +59,7 @@ class Answers(Saved):
     spec: WindowSpec
     estimators: Mapping[str, Estimator]
     interval: float = 0.95
+    revises: bool = False
     windows: OpenWindows = field(default_factory=OpenWindows)
     too_late: int = 0
     _calibrations: dict[str, Calibration] = field(init=False)
@@ -83,6 +87,19 @@ class Answers(Saved):
             at = self._take(tally, moment, at)
             yield self._complete() if completes else self._answer()
         self._take(tally, None, at)
+        if self.revises and end is not None:
+            yield from self._revised(tally, end)
+
+    def _revised(self, tally: Tally, at: int) -> Iterator[Answer]:
+        """The windows that were answered before, and that rows of a batch have changed since."""
+        if self._progress is None:
+            return
+        changed = np.unique(tally.deltas.window)
+        told = (changed >= self._progress.completed) & (changed < self._progress.emitted)
+        for window in changed[told].tolist():
+            since = self.spec.emitted_at(window)
+            if since < at and (tally.deltas.moment[tally.deltas.window == window] > since).any():
+                yield self._answer_of(window, at, again=True)
 
     def _next(self) -> tuple[int, bool]:
         """The next moment at which something is due, and whether a window completes then."""
@@ -122,10 +139,13 @@ class Answers(Saved):
         assert self._progress is not None
         window = self._progress.emitted
         self._progress.emitted += 1
-        seen, at = self._seen(window), self.spec.emitted_at(window)
+        return self._answer_of(window, self.spec.emitted_at(window))
+
+    def _answer_of(self, window: int, at: int, *, again: bool = False) -> Answer:
+        seen = self._seen(window)
         least = seen.observed if self.spec.aggregate.function == "count" else -math.inf
         estimates = {
-            name: self._calibrations[name].bounds(window, estimator.estimate(seen, at), least)
+            name: self._calibrations[name].bounds(window, estimator.estimate(seen, at, again=again), least, again=again)
             for name, estimator in self.estimators.items()
         }
         return Answer(window, at, seen.observed, estimates, final=False)

@@ -44,9 +44,10 @@ class AutoEstimator(Saved):
         raw = [max(_LEAST, total / count) ** -_POWER for total, count in self._errors]
         return {e.name: weight / sum(raw) for e, weight in zip(self.estimators, raw, strict=True)}
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
-        said = [estimator.estimate(window, at) for estimator in self.estimators]
-        self._said[window.window] = [estimate.value for estimate in said]
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
+        said = [estimator.estimate(window, at, again=again) for estimator in self.estimators]
+        if not again:
+            self._said[window.window] = [estimate.value for estimate in said]
         weights = list(self.weights.values())
         parts = {}
         for name in said[0].parts:

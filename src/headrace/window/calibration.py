@@ -40,8 +40,11 @@ class Calibration(Saved):
         self._informed: int | None = None  # the first window that was answered after one had completed
         self._completed = 0
 
-    def bounds(self, window: int, estimate: Estimate, least: float = -math.inf) -> Estimate:
-        """Give an estimate its bounds; `least` is below what the answer cannot be, whatever comes."""
+    def bounds(self, window: int, estimate: Estimate, least: float = -math.inf, *, again: bool = False) -> Estimate:
+        """Give an estimate its bounds; `least` is below what the answer cannot be, whatever comes.
+
+        `again` if the window was answered before: what it teaches is how good its first answer was.
+        """
         if self._informed is None and self._completed:
             self._informed = window
         low, high = estimate.low, estimate.high
@@ -54,7 +57,8 @@ class Calibration(Saved):
             )
         low = max(min(low, estimate.value), least)
         bounded = replace(estimate, low=low, high=max(high, estimate.value, low))
-        self._given[window] = replace(bounded, parts={})
+        if not again:
+            self._given[window] = replace(bounded, parts={})
         return bounded
 
     def complete(self, window: int, final: float) -> None:

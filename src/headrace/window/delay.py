@@ -65,7 +65,7 @@ class DelayEstimator(Saved):
         for side, delays in enumerate(self.delays):
             delays.observe(*arrivals.delays.of_side(side))
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
         spec, recent, now = self.spec, window.recent, window.now
         for delays in self.delays:
             delays.advance(at)
@@ -86,7 +86,8 @@ class DelayEstimator(Saved):
         }
         if spec.aggregate.function != "count":
             said[PAYLOAD] = self._said_of(PAYLOAD, _ratio(total, matches), few)
-        self._said[window.window] = said
+        if not again:
+            self._said[window.window] = said
         least = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}  # who is there is there
         parts = {name: Part(max(one.mean, least.get(name, one.mean)), one.deviation) for name, one in said.items()}
         return combined(spec, parts, self.interval)

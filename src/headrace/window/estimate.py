@@ -102,8 +102,8 @@ class Estimator(Protocol):
     def observe(self, arrivals: Arrived) -> None:
         """See rows that have just arrived."""
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
-        """Say what a window will come to, at a moment."""
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
+        """Say what a window will come to, at a moment; `again` if it was answered before, which teaches nothing."""
 
     def complete(self, window: Seen) -> None:
         """See a window to which nothing can be added any more."""

@@ -102,14 +102,17 @@ class _Learner(Saved):
         self.scale = math.nan  # of what windows come to
         self.centre, self.spread = 0.0, 0.3
 
-    def estimate(self, observed: float) -> tuple[float, float, Floats | None]:
+    def estimate(self, observed: float, again: bool) -> tuple[float, float, Floats | None]:
         """The mean, the deviation, and what the network saw."""
+        past = self.past.copy()
         if math.isfinite(observed):
-            self.past.append(observed)
-        if math.isnan(self.scale) or not self.past:
+            past.append(observed)
+        if not again:
+            self.past = past
+        if math.isnan(self.scale) or not past:
             known = 0.0 if math.isnan(observed) else observed
             return known, abs(known), None
-        x = self._inputs(observed)
+        x = self._inputs(past, observed)
         mean, log_deviation = self.network(x[None, :])
         value = self.scale * math.exp(float(np.clip(mean[0], -5, 5)))
         return value, value * math.exp(float(log_deviation[0])), x
@@ -128,8 +131,8 @@ class _Learner(Saved):
         # The scale follows slowly, so that examples of late are about the same scale.
         self.scale = final if math.isnan(self.scale) else self.scale * (final / self.scale) ** (1 - _MEMORY)
 
-    def _inputs(self, observed: float) -> Floats:
-        values = np.array([*self.past], float)
+    def _inputs(self, past: deque[float], observed: float) -> Floats:
+        values = np.array(past, float)
         padded = np.concatenate([np.full(_PAST - len(values), values[0]), values])
         logs = np.log(np.maximum(padded, 1e-12 * self.scale) / self.scale)
         return np.append(np.clip(logs, -5, 5), 1.0 if math.isnan(observed) else 0.0)
@@ -162,14 +165,15 @@ class MlpEstimator(Saved):
     def observe(self, arrivals: Arrived) -> None:
         """Rows are seen as the windows that they are in."""
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
         parts, said = {}, {}
         for name, observed in window.parts().items():
             learner = self._parts[name]
-            mean, deviation, x = learner.estimate(observed)
+            mean, deviation, x = learner.estimate(observed, again)
             said[name] = (x, learner.scale)
             parts[name] = Part(mean, min(deviation, 2 * abs(mean)))
-        self._said[window.window] = said
+        if not again:
+            self._said[window.window] = said
         return combined(self.spec, parts, self.interval)
 
     def complete(self, window: Seen) -> None:

@@ -23,7 +23,7 @@ class ObservedEstimator(Saved):
     def observe(self, arrivals: Arrived) -> None:
         """What arrives is in the windows already."""
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
         known = {name: 0.0 if math.isnan(value) else value for name, value in window.parts().items()}
         return combined(
             self.spec, {name: Part(value, _DEVIATION * abs(value)) for name, value in known.items()}, self.interval

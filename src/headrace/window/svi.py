@@ -131,14 +131,15 @@ class SviEstimator(Saved):
     def observe(self, arrivals: Arrived) -> None:
         """Rows are seen as the windows that they are in."""
 
-    def estimate(self, window: Seen, at: int) -> Estimate:
+    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
         observed = window.parts()
-        self._observed[window.window] = observed
+        if not again:
+            self._observed[window.window] = observed
         parts = {}
         for name, value in observed.items():
             posterior = self._parts[name]
             mean, deviation = posterior.estimate(value)
-            if math.isfinite(value):
+            if math.isfinite(value) and not again:
                 posterior.observations.append(value)
             parts[name] = Part(mean, min(deviation, 2 * abs(mean)))
         return combined(self.spec, parts, self.interval)
