@@ -171,6 +171,6 @@ def repeated(first: Times, times: Times) -> tuple[Times, NDArray[np.int64]]:
     return first[rows] + np.arange(len(rows)) - (ends - times)[rows], rows
 
 
-def time_words(times: Times) -> NDArray[np.uint64]:
+def time_words(times: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Times, or windows, as words that are in the same order."""
     return times.astype(np.int64).view(np.uint64) ^ _SIGN

@@ -144,6 +144,10 @@ class WindowSpec:
         """From when on nothing can change a window any more."""
         return max(self.end(window) + self.reach + self.horizon, self.emitted_at(window))
 
+    def completed_by(self, moment: int) -> int:
+        """The window before which all are complete at a moment."""
+        return (moment - self.complete_at(0)) // self.slide + 1
+
     def seen_from(self, arrival: Times) -> Times:
         """The first moment from each arrival on at which a window is answered or completes."""
         due = [arrival + (first - arrival) % self.slide for first in (self.emitted_at(0), self.complete_at(0))]

@@ -82,6 +82,11 @@ class Tally:
         )
 
 
+def delay_cells(spec: WindowSpec, arrivals: Arrivals) -> NDArray[np.int64]:
+    """The side, the slot of the event and the bin of the delay of each row."""
+    return np.stack([arrivals.side.astype(np.int64), *bins_of(spec.horizon, arrivals.event, arrivals.arrival)])
+
+
 class Bucket:
     """The rows of one bucket."""
 
@@ -100,11 +105,9 @@ class Bucket:
             if not len(arrivals):
                 return Tally(last=last, too_late=too_late)
         moments = self.spec.seen_from(arrivals.arrival)
-        slot, bin = bins_of(self.spec.horizon, arrivals.event, arrivals.arrival)
-        cells = np.stack([arrivals.side.astype(np.int64), slot, bin])
         return Tally(
             self.exact.add(arrivals, moments),
-            DelayCounts.of(moments, cells, np.ones(len(arrivals))),
+            DelayCounts.of(moments, delay_cells(self.spec, arrivals), np.ones(len(arrivals))),
             int(self.spec.first_window(arrivals.event).min()),
             last,
             too_late,

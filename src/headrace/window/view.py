@@ -1,0 +1,284 @@
+"""A window join as a maintained view: pure functions over runs, like every other.
+
+The first stage runs in the buckets of keys: rows that arrived are added to (window, key), and what windows grow by is
+sent on. The second runs in one bucket: it adds that up, goes on from what has been learned so far, and gives answers.
+Both stages keep runs and nothing else, so a window join is committed, restarted and read like any view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State
+from headrace.operators.layout import COUNT
+from headrace.plan.expression import Expression
+from headrace.relation.arrangement import AnyRun, scan
+from headrace.relation.columns import take_column
+from headrace.relation.kernels import Words
+from headrace.relation.keys import KeyLayout, validity
+from headrace.relation.run import Run, consolidate, merge
+from headrace.rings import Group
+from headrace.rings.double import Compensated
+from headrace.rings.integer import Integer
+from headrace.rings.product import Product
+from headrace.window.answers import Answer, Answers
+from headrace.window.arrivals import Arrivals
+from headrace.window.estimators import make_estimator
+from headrace.window.exact import closing, counted, ring_of, spread, summed, time_words
+from headrace.window.join import bucket_of
+from headrace.window.saved import from_text, to_text
+from headrace.window.spec import Times, WindowSpec
+from headrace.window.tally import DelayCounts, Tally, delay_cells
+from headrace.window.told import ANSWERS, Told
+from headrace.window.totals import Deltas
+
+SOURCES = ("left", "right")
+WINDOWS, LATE, LEARNED = "windows", "late", "learned"
+ESTIMATE, FINAL, ALL = "estimate", "final", "all"
+REVISIONS = (ESTIMATE, FINAL, ALL)
+
+_ROWS, _DELAYS, _CLOCK, _DELTAS = "rows", "delays", "clock", "deltas"
+_DELTA = Product((Integer(), Integer(), Integer(), Compensated()))
+_TEXT = "text"
+_ONE = 0  # the bucket of the second stage
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is read of one stream."""
+
+    table: str
+    keys: tuple[Expression, ...]
+    event: Expression
+    arrival: Expression
+    value: Expression | None = None  # the aggregated column, if it is of this side
+
+
+@dataclass(frozen=True)
+class WindowView:
+    """A maintained window join.
+
+    Parameters
+    ----------
+    revisions : what is told of a window: its "estimate", its "final" answer, or "all", the one corrected to the other.
+    """
+
+    spec: WindowSpec
+    streams: tuple[Side, Side]
+    seed: int
+    estimator: str = "auto"
+    interval: float = 0.95
+    revisions: str = ESTIMATE
+
+    # -- the protocol of a view ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def sides(self) -> tuple[MapSide, ...]:
+        return tuple(
+            MapSide(s.table, source, None, s.keys, (s.event, s.arrival, *(() if s.value is None else (s.value,))))
+            for source, s in zip(SOURCES, self.streams, strict=True)
+        )
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {WINDOWS: ring_of(self.spec), LATE: COUNT, LEARNED: COUNT, ANSWERS: COUNT}
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        return ((WINDOWS, LATE), (LEARNED, ANSWERS))
+
+    def home(self, part: str, bucket: int) -> int:
+        return bucket
+
+    def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
+        """Rows that belong to no window, or to no moment."""
+        side = self.streams[SOURCES.index(source)]
+        named = [
+            *zip(side.keys, rows.keys, strict=True),
+            (side.event, rows.arguments[0]),
+            (side.arrival, rows.arguments[1]),
+        ]
+        reasons: dict[int, str] = {}
+        for expression, column in named:
+            if column.null_count:
+                what = "time" if expression in (side.event, side.arrival) else "key"
+                missing = np.flatnonzero(~validity(column))
+                reasons |= {int(i): f"NULL in the {what} {expression} of a window join" for i in missing}
+        known = np.array([i for i in range(len(rows.diff)) if i not in reasons], np.int64)
+        event, arrival = (_micros(take_column(column, known)) for column in rows.arguments[:2])
+        early = known[arrival < event]
+        reasons |= {int(i): f"its {side.event} is after its arrival at {side.arrival}" for i in early}
+        if side.value is not None:
+            values = _doubles(take_column(rows.arguments[2], known))
+            bad = known[~np.isfinite(values)]
+            reasons |= {int(i): f"{side.value} is NULL, NaN or infinite, and cannot be summed" for i in bad}
+        return reasons
+
+    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+        arrivals, origin = self._arrivals(SOURCES.index(source), rows)
+        number = bucket_of(arrivals, buckets)
+        late = arrivals.arrival - arrivals.event > self.spec.horizon
+        out: Lifted = {}
+        for bucket in np.unique(number).tolist() if own is None else own:
+            mine = number == bucket
+            parts = self._parts(arrivals.take(mine & ~late))
+            parts |= self._late(arrivals, rows, origin, np.flatnonzero(mine & late))
+            if parts:
+                out[bucket] = parts
+        return out
+
+    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+        return self._count(state, incoming) if stage == 0 else self._answer(state, incoming)
+
+    # -- from rows to runs --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def keys(self) -> KeyLayout:
+        """How keys become words, which are the same on both sides."""
+        types = tuple(expression.type for expression in self.streams[0].keys)
+        return KeyLayout(types, (False,) * len(types), self.seed)
+
+    def _arrivals(self, side: int, rows: Evaluated) -> tuple[Arrivals, NDArray[np.int64]]:
+        """Rows as arrivals, each as often as it is meant, and which row each of them is."""
+        origin = np.repeat(np.arange(len(rows.diff)), rows.diff)
+        value = _doubles(rows.arguments[2]) if len(rows.arguments) > 2 else np.zeros(len(rows.diff))
+        event, arrival = (_micros(column) for column in rows.arguments[:2])
+        numbers = np.full(len(rows.diff), side, np.int8)
+        return Arrivals(numbers, self.keys.encode(rows.keys), value, event, arrival).take(origin), origin
+
+    def _parts(self, arrivals: Arrivals) -> dict[str, Run]:
+        if not len(arrivals):
+            return {}
+        moments = self.spec.seen_from(arrivals.arrival)
+        window, rows = spread(self.spec, arrivals.event)
+        spaced, seen = (arrivals, moments) if rows is None else (arrivals.take(rows), moments[rows])
+        cells = np.concatenate([moments[None, :], delay_cells(self.spec, arrivals)])
+        return {
+            _ROWS: summed(self.spec, spaced, window, seen),
+            _DELAYS: consolidate(COUNT, time_words(cells), COUNT.ones(len(arrivals)), {}),
+            _CLOCK: Run(time_words(arrivals.arrival.max(keepdims=True))[None, :], COUNT.ones(1)),
+        }
+
+    def _late(
+        self, arrivals: Arrivals, rows: Evaluated, origin: NDArray[np.int64], at: NDArray[np.int64]
+    ) -> dict[str, Run]:
+        """Rows that came after the horizon: they are kept aside, as they were."""
+        if not len(at):
+            return {}
+        some = arrivals.take(at)
+        times = np.stack([some.side.astype(np.int64), some.event, some.arrival])
+        values: dict[str, Any] = {f"k{i}": take_column(key, origin[at]) for i, key in enumerate(rows.keys)}
+        values["v"] = pa.array(some.value)
+        words = np.concatenate([time_words(times), some.key])
+        clock = Run(time_words(some.arrival.max(keepdims=True))[None, :], COUNT.ones(1))
+        return {LATE: consolidate(COUNT, words, COUNT.ones(len(at)), values), _CLOCK: clock}
+
+    # -- the first stage ----------------------------------------------------------------------------------------------
+
+    def _count(self, state: State, incoming: Incoming) -> Reduced:
+        done = Reduced()
+        if incoming.get(LATE):
+            late = merge(COUNT, incoming[LATE])
+            done.runs[LATE], done.live[LATE] = late, late.rows
+        clock = merge(COUNT, incoming[_CLOCK])
+        done.sent.append(Sent(1, _ONE, _CLOCK, clock))
+        if incoming.get(_ROWS):
+            change = merge(ring_of(self.spec), incoming[_ROWS])
+            deltas, kept = counted(self.spec, state[WINDOWS], change)
+            last = int(_times(clock.words[0]).max())
+            done.runs[WINDOWS], done.live[WINDOWS] = self._without_closed(state[WINDOWS], kept, last)
+            done.sent.append(Sent(1, _ONE, _DELTAS, _delta_run(deltas)))
+            done.sent.append(Sent(1, _ONE, _DELAYS, merge(COUNT, incoming[_DELAYS])))
+        return done
+
+    def _without_closed(self, runs: Sequence[AnyRun], change: Run, now: int) -> tuple[Run, int]:
+        """A change, less all entries of windows that are complete; and by how many entries the state grows, about."""
+        ring, before = ring_of(self.spec), self.spec.completed_by(now)
+        (gone,) = closing([change], before)
+        parts = [change.take(np.arange(gone, change.rows))]
+        for run, count in zip(runs, closing(runs, before), strict=True):
+            if count:
+                closed = run.take(np.arange(count))
+                parts.append(Run(closed.words, ring.negate(closed.payload)))
+        merged = merge(ring, parts)
+        grown = parts[0].rows - sum(part.rows for part in parts[1:])
+        return merged, grown
+
+    # -- the second stage ---------------------------------------------------------------------------------------------
+
+    def _answer(self, state: State, incoming: Incoming) -> Reduced:
+        answers = Answers(
+            self.spec,
+            {self.estimator: make_estimator(self.estimator, self.spec, interval=self.interval, seed=self.seed)},
+            self.interval,
+            revises=self.revisions == ALL,
+        )
+        before = scan(COUNT, state[LEARNED])
+        if before is not None and before.rows:
+            from_text(answers, before.values[_TEXT][0].as_py())
+        told = Told(self.spec, self.estimator, state[ANSWERS])
+        for answer in answers.advance(_tally(incoming)):
+            if self._is_told(answer):
+                told.add(answer, replaces=self.revisions == ALL)
+        run, summary = told.change()
+        done = Reduced(changes=run, summary=summary)
+        if run is not None:
+            done.runs[ANSWERS], done.live[ANSWERS] = run, summary.inserted - summary.deleted
+        done.runs[LEARNED], done.live[LEARNED] = _replaced(before, to_text(answers))
+        return done
+
+    def _is_told(self, answer: Answer) -> bool:
+        return self.revisions == ALL or answer.final == (self.revisions == FINAL)
+
+
+def _tally(incoming: Incoming) -> Tally:
+    clock = _times(merge(COUNT, incoming[_CLOCK]).words[0])
+    deltas, delays = Deltas.nothing(), DelayCounts.nothing()
+    if incoming.get(_DELTAS):
+        run = merge(_DELTA, incoming[_DELTAS], keep_zeros=True)
+        numbers = [*(column.astype(np.float64) for column in run.payload[:3]), Compensated().values(run.payload[3:])]
+        deltas = Deltas(_times(run.words[0]), _times(run.words[1]), np.stack(numbers))
+    if incoming.get(_DELAYS):
+        run = merge(COUNT, incoming[_DELAYS])
+        delays = DelayCounts(_times(run.words[0]), _times(run.words[1:]), run.payload[0].astype(np.float64))
+    first = int(deltas.window.min()) if len(deltas) else None
+    return Tally(deltas, delays, first, int(clock.max()))
+
+
+def _delta_run(deltas: Deltas) -> Run:
+    counts = tuple(np.rint(column).astype(np.int64) for column in deltas.amounts[:3])
+    words = time_words(np.stack([deltas.moment, deltas.window]))
+    return Run(words, counts + Compensated().lift(deltas.amounts[3]))
+
+
+def _replaced(before: Run | None, text: str) -> tuple[Run, int]:
+    """A text in the place of the one before; and by how many entries the state grows."""
+    values = pa.array([text], pa.large_string())
+    if before is None or not before.rows:
+        return Run(np.zeros((1, 1), np.uint64), COUNT.ones(1), {_TEXT: values}), 1
+    words = np.concatenate([before.words, before.words + np.uint64(1)], axis=1)
+    old = before.values[_TEXT].cast(pa.large_string())
+    return Run(words, (np.array([-1, 1]),), {_TEXT: pa.concat_arrays([old, values])}), 0
+
+
+def _times(words: Words | NDArray[np.uint64]) -> Times:
+    """Back from words to times."""
+    times: Times = (words ^ np.uint64(1 << 63)).view(np.int64)
+    return times
+
+
+def _micros(column: pa.Array) -> Times:
+    times: Times = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return times
+
+
+def _doubles(column: pa.Array) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return values
