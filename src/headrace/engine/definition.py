@@ -12,13 +12,14 @@ from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.sql.catalyst import AnalysedView
+from headrace.window.view import WindowView
 
 
 @dataclass(frozen=True)
 class Definition:
     """What a user asked for, and what was chosen for it; the commit log keeps both."""
 
-    kind: str  # view | covariance | model
+    kind: str  # view | covariance | model | window join
     sql: str
     asked: Mapping[str, Any] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class PlannedView:
     """A view that can be maintained: its definition with all choices made, its analysis and its kernel."""
 
     definition: Definition
-    analysed: AnalysedView | None  # None where Spark runs a query as it stands
+    analysed: AnalysedView | None  # None of a window join, and where Spark runs a query as it stands
     kernel: ViewKernel
     layout: ViewLayout | None = None  # of a SQL view
     planned: Planned | None = None  # of a view over a join
@@ -54,7 +55,7 @@ class PlannedView:
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that the view reads."""
-        if isinstance(self.kernel, Recomputed):
+        if isinstance(self.kernel, (Recomputed, WindowView)):
             return self.kernel.tables
         assert self.analysed is not None
         return self.analysed.plan.tables

@@ -31,6 +31,7 @@ from headrace.engine.step import Step
 from headrace.engine.stepper import Stepper
 from headrace.engine.store import Store
 from headrace.engine.watermarks import FINAL, is_final, windows_of
+from headrace.engine.window_joins import WINDOW_JOIN, WindowJoinView, definition_of
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.learn.regression import LinearRegression
 from headrace.relation import runfile
@@ -295,6 +296,48 @@ class Engine:
         assert isinstance(handle, Model)
         return handle
 
+    def window_join(
+        self,
+        name: str,
+        left: str,
+        right: str,
+        *,
+        on: str | Sequence[str],
+        time: str,
+        arrival: str,
+        window: object,
+        slide: object = None,
+        emit_after: object = None,
+        horizon: object = None,
+        within: object = None,
+        agg: str = "count",
+        estimator: str = "auto",
+        interval: float = 0.95,
+        revisions: str = "estimate",
+    ) -> WindowJoinView:
+        """Join two append-only tables by windows of time, and answer each window before all of its rows have come.
+
+        Parameters
+        ----------
+        on : the columns whose values must be equal, by the names that they have in both tables.
+        time, arrival : the columns that say when a row happened, and when it arrived. Time passes as arrivals say, so
+            rows of both tables that arrive together belong into one step.
+        window, slide : the length of windows, and by how much they slide; they tumble if that is left out.
+        emit_after : how long after its start a window is answered; at its end if that is left out.
+        horizon : how late rows may be, ten windows if that is left out; later ones are in `late()`, and in no answer.
+        agg : "count", "sum(v)" or "avg(v)", of a column of the left table, or of the right one as in "sum(right.v)".
+        estimator : "auto", "delay", "aema", "svi", "mlp" or "observed".
+        interval : how often the answer should be between `low` and `high`.
+        revisions : "estimate" tells each window once, at its moment; "final" when it is complete; "all" replaces the
+            one by the other, and by every correction in between.
+        """
+        asked = {"on": on, "time": time, "arrival": arrival, "window": window, "slide": slide, "horizon": horizon}
+        asked |= {"emit_after": emit_after, "within": within, "agg": agg, "estimator": estimator}
+        asked |= {"interval": interval, "revisions": revisions}
+        handle = self._create(name, definition_of(left, right, asked))
+        assert isinstance(handle, WindowJoinView)
+        return handle
+
     def _create(self, name: str, definition: Definition) -> Handle:
         with self._lock:
             check_name(name, "view")
@@ -491,7 +534,12 @@ class Engine:
         planned = self._planner.plan(name, definition, schemas, rows)
         if isinstance(planned.kernel, RecomputedQuery):
             return RecomputedView(self, name, planned)
-        kinds: dict[str, type[View | Covariance | Model]] = {"view": View, "covariance": Covariance, "model": Model}
+        kinds: dict[str, type[Handle]] = {
+            "view": View,
+            "covariance": Covariance,
+            "model": Model,
+            WINDOW_JOIN: WindowJoinView,
+        }
         return kinds[definition.kind](self, name, planned)
 
     def _check_not_streamed(self, view: Handle) -> None:

@@ -124,16 +124,15 @@ class Maintenance:
                 view = with_shifts(view, some) or view
                 if isinstance(view.kernel, Recomputed):
                     return view, self._refilled(name, view.kernel)
-                assert view.analysed is not None
+                analysed = {} if view.analysed is None else {name: view.analysed}
                 tasks = [
                     TableTask(self.tables[t], _view_tasks(name, view.kernel, t), store=False)
                     for t in filled or view.tables
                 ]
                 program = replace(self._program(tuple(tasks), {name: view}), seeds={name: seeds})
-                if filled:
-                    result = fill(self._stepper, program, {name: view.analysed})
-                else:  # what it says of tables without rows
-                    result = run_later_stages(program, BucketResult())
+                # Without rows there is still what it says of tables that have none.
+                empty = run_later_stages(program, BucketResult()) if not filled else None
+                result = empty or fill(self._stepper, program, analysed)
                 self._windows.close_filled(name, view, self.tables, program, result)
             except BaseException as error:
                 self._store.roll_back()

@@ -17,6 +17,7 @@ from headrace.engine.operator_views import OPERATORS, OperatorsPlanner
 from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
 from headrace.engine.sizes import sizes
 from headrace.engine.watermarks import FINAL
+from headrace.engine.window_joins import WINDOW_JOIN, plan_window_join
 from headrace.errors import SchemaError, UnsupportedSQLError, VariableOrderError
 from headrace.factorized.fsql import source_rows
 from headrace.factorized.order_text import to_json
@@ -57,6 +58,8 @@ class Planner:
     def _plan(
         self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
     ) -> PlannedView:
+        if definition.kind == WINDOW_JOIN:
+            return plan_window_join(name, definition, tables, self.seed)
         if (definition.chosen.get("strategy") or definition.asked.get("strategy")) in RECOMPUTED:
             return self._recomputed_view(name, definition, tables, rows)
         if definition.kind == "view":

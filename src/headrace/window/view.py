@@ -91,6 +91,11 @@ class WindowView:
         return {WINDOWS: ring_of(self.spec), LATE: COUNT, LEARNED: COUNT, ANSWERS: COUNT}
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that are joined."""
+        return tuple(dict.fromkeys(side.table for side in self.streams))
+
+    @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         return ((WINDOWS, LATE), (LEARNED, ANSWERS))
 

@@ -1,0 +1,156 @@
+"""Window joins in an engine: answers as in one process, on both executors, restarted, filled, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.window.streams import recomputed, steady
+from tests.window.test_view import batches, expected
+
+import headrace as hr
+from headrace.datasets.disorder import Stream
+from headrace.engine.window_joins import WindowJoinView
+from headrace.errors import BadRowsError, SchemaError
+from headrace.window.spec import WindowSpec
+
+COLUMNS = "k BIGINT, v DOUBLE, at TIMESTAMP, came TIMESTAMP"
+SPEC = WindowSpec.parse("10 ms", emit_after="8 ms", horizon="25 ms")
+
+
+def rows(stream: Stream) -> pa.Table:
+    times = {
+        name: pa.array(t).cast(pa.timestamp("us", "UTC"))
+        for name, t in (("at", stream.event), ("came", stream.arrival))
+    }
+    return pa.table({"k": stream.key, "v": stream.value, **times})
+
+
+def tables(engine: hr.Engine, **options: object) -> None:
+    for name in ("r", "s"):
+        engine.table(name, COLUMNS, append_only=True, **options)  # type: ignore[arg-type]
+
+
+def joined(engine: hr.Engine, name: str = "pairs", **options: object) -> WindowJoinView:
+    asked = {"on": "k", "time": "at", "arrival": "came", "window": "10 ms", "emit_after": "8 ms", "horizon": "25 ms"}
+    return engine.window_join(name, "r", "s", **(asked | options))  # type: ignore[arg-type]
+
+
+def apply(engine: hr.Engine, step: list[Stream]) -> None:
+    engine.apply({name: rows(stream) for name, stream in zip(("r", "s"), step, strict=True)})
+
+
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+def test_answers_are_those_of_one_process(spark: SparkSession, tmp_path: Path, executor: str) -> None:
+    steps = batches(steady(300_000, rate=3_000), 6)
+    with hr.Engine(spark, tmp_path, executor=executor, buckets=3) as engine:
+        tables(engine, keep_rows=False)
+        view = joined(engine)
+        told = []
+        for number, step in enumerate(steps):
+            apply(engine, step)
+            told += view.changes().to_pylist()
+            if number == 2:
+                break
+    with hr.Engine(spark, tmp_path, executor=executor) as engine:  # what was learned goes on
+        view = engine.views["pairs"]
+        assert isinstance(view, WindowJoinView)
+        for step in steps[3:]:
+            apply(engine, step)
+            told += view.changes().to_pylist()
+        seed = view.planned.kernel.seed  # type: ignore[attr-defined]
+        wanted = [answer for answer in expected(SPEC, steps, seed) if not answer.final]
+        found = view.to_arrow().to_pylist()
+        assert [row["observed"] for row in found] == [answer.observed for answer in wanted]
+        values = [answer.estimates["auto"].value for answer in wanted]
+        assert [row["value"] for row in found] == [pytest.approx(value, rel=1e-6) for value in values]
+        assert [{name: value for name, value in row.items() if name != "__diff"} for row in told] == found
+        frame = view.to_df().orderBy("window_start").toPandas()
+        assert frame["value"].tolist() == [row["value"] for row in found]
+        assert view.rows == len(found)
+
+
+def test_final_answers_are_a_recomputation_and_late_rows_are_kept_aside(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = steady(300_000, rate=3_000)
+    too_late = Stream.of([1, 2], [5, 6], [1_000, 2_000], [290_000, 290_000])
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine)
+        view = joined(engine, revisions="final", agg="sum(right.v)")
+        for step in batches((left, right), 4):
+            apply(engine, step)
+        apply(engine, [too_late, too_late.take([])])
+        truth = recomputed(left, right, SPEC.length, SPEC.slide, 1)
+        found = view.to_arrow().to_pylist()
+        assert len(found) > 20
+        for row in found:
+            assert row["value"] == pytest.approx(truth[int(row["window_start"].timestamp() * 100)][3])
+        late = view.late().to_pylist()
+        assert [(row["side"], row["k"]) for row in late] == [("left", 1), ("left", 2)]
+        text = str(view.explain())
+        assert "sum(right.v)" in text
+        assert "2 rows that came too late" in text
+        assert view.explain().to_dict()["too_late"] == 2
+        assert engine.status()["views"][0]["rows"] == len(found)
+        engine.drop("pairs")
+        # Filled from the rows that tables have, in the order of their arrival: the same answers.
+        again = joined(engine, revisions="final", agg="sum(right.v)").to_arrow().to_pylist()
+        assert [row["window_start"] for row in again] == [row["window_start"] for row in found]
+        assert [row["value"] for row in again] == [pytest.approx(row["value"]) for row in found]
+
+
+def test_bad_rows_are_refused_or_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    good = Stream.of([1], [1], [1_000], [2_000])
+    bad = pa.table(rows(good)).to_pandas()
+    bad["came"] = bad["at"] - pd.Timedelta(microseconds=1)
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine)
+        joined(engine)
+        with pytest.raises(BadRowsError, match="after its arrival"):
+            engine.apply({"r": bad})
+        with pytest.raises(BadRowsError, match="NULL in the key k"):
+            engine.apply({"r": pa.table(rows(good)).to_pandas().assign(k=None).astype({"k": "Int64"})})
+        engine.apply({"r": bad}, on_bad_rows="quarantine")
+        assert engine.quarantine("r").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"on": "x"}, "has no column 'x'"),
+        ({"on": "v"}, "not a key"),
+        ({"time": "k"}, "not a time"),
+        ({"arrival": "nowhere"}, "has no column"),
+        ({"agg": "sum(name)"}, "has no column 'name'"),
+        ({"agg": "sum(at)"}, "not a number"),
+        ({"window": "-1 ms"}, "negative"),
+        ({"emit_after": "0 ms"}, "before the window starts"),
+        ({"estimator": "oracle"}, "not known"),
+        ({"interval": 2.0}, "never or always"),
+        ({"revisions": "some"}, "revisions='some'"),
+        ({"within": "1 ms"}, "interval joins"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    spark: SparkSession, tmp_path: Path, options: dict[str, object], said: str
+) -> None:
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine)
+        with pytest.raises(SchemaError, match=said):
+            joined(engine, **options)
+        assert not engine.views
+
+
+def test_tables_must_only_grow(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path) as engine:
+        engine.table("r", COLUMNS, append_only=True)
+        engine.table("s", COLUMNS)
+        with pytest.raises(SchemaError, match="append_only=True"):
+            joined(engine)
+        engine.table("t", COLUMNS.replace("k BIGINT", "k INT"), append_only=True)
+        with pytest.raises(SchemaError, match="bigint in 'r' and int in 't'"):
+            engine.window_join("pairs", "r", "t", on="k", time="at", arrival="came", window="10 ms")
+        with pytest.raises(SchemaError, match="no table 'u'"):
+            engine.window_join("pairs", "r", "u", on="k", time="at", arrival="came", window="10 ms")
