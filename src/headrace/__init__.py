@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.engine.models import Covariance as Covariance
     from headrace.engine.models import Model as Model
     from headrace.engine.step import Step as Step
+    from headrace.engine.window_streams import window_join as window_join
     from headrace.errors import HeadraceError as HeadraceError
     from headrace.learn.regression import LinearRegression as LinearRegression
     from headrace.operators.kernel import ViewChange as ViewChange
@@ -28,6 +29,7 @@ _HOMES = {
     "Table": "headrace.engine.handles",
     "View": "headrace.engine.handles",
     "Step": "headrace.engine.step",
+    "window_join": "headrace.engine.window_streams",
     "Covariance": "headrace.engine.models",
     "Model": "headrace.engine.models",
     "LinearRegression": "headrace.learn.regression",

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.window.streams import recomputed, steady
 from tests.window.test_view import batches, expected
 
 import headrace as hr
 from headrace.datasets.disorder import Stream
 from headrace.engine.window_joins import WindowJoinView
+from headrace.engine.window_streams import WindowJoinStream
 from headrace.errors import BadRowsError, SchemaError
 from headrace.window.spec import WindowSpec
 
@@ -154,3 +157,90 @@ def test_tables_must_only_grow(spark: SparkSession, tmp_path: Path) -> None:
             engine.window_join("pairs", "r", "t", on="k", time="at", arrival="came", window="10 ms")
         with pytest.raises(SchemaError, match="no table 'u'"):
             engine.window_join("pairs", "r", "u", on="k", time="at", arrival="came", window="10 ms")
+
+
+def frames(spark: SparkSession, streams: list[Stream]) -> list[DataFrame]:
+    return [spark.createDataFrame(rows(stream)) for stream in streams]
+
+
+def test_bounded_frames_are_played_again(spark: SparkSession) -> None:
+    streams = steady(300_000, rate=3_000)
+    left, right = frames(spark, list(streams))
+    asked = {"on": "k", "time": "at", "arrival": "came", "window": "10 ms", "horizon": "25 ms"}
+    final = hr.window_join(left, right, agg="sum(v)", revisions="final", **asked)
+    truth = recomputed(*streams, SPEC.length, SPEC.slide, 0)
+    found = [row.asDict() for row in final.orderBy("window_start").collect()]
+    assert len(found) == 29 - 2
+    for window, row in enumerate(found):
+        assert row["value"] == pytest.approx(truth[window][3])
+    columns = ["window_start", "window_end", "emitted_at", "value", "low", "high", "observed", "final"]
+    assert final.columns == columns
+    early = hr.window_join(left, right, emit_after="8 ms", estimator="delay", **asked).toPandas()
+    assert (early["value"] >= early["observed"]).all()
+    assert not early["final"].any()
+    assert ((early["low"] <= early["value"]) & (early["value"] <= early["high"])).all()
+
+
+def test_streams_are_joined_as_they_come_and_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    streams = steady(300_000, rate=3_000)
+    steps = batches(streams, 4)
+    names = ("left", "right")
+    for name in names:
+        (tmp_path / name).mkdir()
+
+    def made() -> WindowJoinStream:
+        schema = frames(spark, [streams[0].take([])])[0].schema
+        read = [spark.readStream.schema(schema).parquet(str(tmp_path / name)) for name in names]
+        asked = {
+            "on": "k",
+            "time": "at",
+            "arrival": "came",
+            "window": "10 ms",
+            "emit_after": "8 ms",
+            "horizon": "25 ms",
+        }
+        stream = hr.window_join(*read, location=tmp_path / "state", **asked)
+        assert isinstance(stream, WindowJoinStream)
+        return stream
+
+    for number, step in enumerate(steps):
+        for name, some in zip(names, step, strict=True):
+            table = rows(some)
+            if number == 1 and name == "left":  # one that cannot be right
+                bad = table.slice(0, 1).set_column(0, "k", pa.array([None], pa.int64()))
+                table = pa.concat_tables([table, bad])
+            pq.write_table(table, tmp_path / name / f"{number}.parquet")
+        with made() as stream:  # a new driver for every batch, as after a crash
+            stream.process_available()
+            seed = stream.view.planned.kernel.seed  # type: ignore[attr-defined]
+            found = stream.to_arrow().to_pylist()
+            assert stream.changes().num_rows > 0
+            assert stream.late().num_rows == 0
+            assert stream.quarantine().num_rows == (number >= 1)
+    wanted = [answer for answer in expected(SPEC, steps, seed) if not answer.final]
+    assert [row["observed"] for row in found] == [answer.observed for answer in wanted]
+    assert [row["value"] for row in found] == [
+        pytest.approx(answer.estimates["auto"].value, rel=1e-6) for answer in wanted
+    ]
+
+
+def test_frames_that_make_no_sense_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = frames(spark, [stream.take([0, 1]) for stream in steady(10_000)])
+    asked: dict[str, Any] = {"on": "k", "time": "at", "window": "10 ms"}
+    with pytest.raises(SchemaError, match="no arrival times"):
+        hr.window_join(left, right, **asked)
+    streaming = spark.readStream.format("rate").load()
+    with pytest.raises(SchemaError, match="one side .* is a stream"):
+        hr.window_join(left, streaming, arrival="came", **asked)
+    with pytest.raises(SchemaError, match="no location"):
+        hr.window_join(streaming, streaming, on="value", time="timestamp", window="1 second")
+    with pytest.raises(SchemaError, match="right side .* has no column 'came'"):
+        hr.window_join(left, right.drop("came"), arrival="came", **asked)
+    with pytest.raises(SchemaError, match="bigint on the left and string on the right"):
+        hr.window_join(left, right.withColumn("k", right.k.cast("string")), arrival="came", **asked)
+    with pytest.raises(SchemaError, match="uses itself"):
+        hr.window_join(
+            *(f.withColumnRenamed("k", "value") for f in (left, right)), arrival="came", **asked | {"on": "value"}
+        )
+    with pytest.raises(SchemaError, match="no aggregate"):
+        hr.window_join(left, right, arrival="came", agg="exec('x')", **asked)

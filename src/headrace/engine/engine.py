@@ -314,6 +314,7 @@ class Engine:
         estimator: str = "auto",
         interval: float = 0.95,
         revisions: str = "estimate",
+        only: tuple[str, str] | None = None,
     ) -> WindowJoinView:
         """Join two append-only tables by windows of time, and answer each window before all of its rows have come.
 
@@ -330,10 +331,11 @@ class Engine:
         interval : how often the answer should be between `low` and `high`.
         revisions : "estimate" tells each window once, at its moment; "final" when it is complete; "all" replaces the
             one by the other, and by every correction in between.
+        only : BOOLEAN columns that say which rows are of the left and of the right side, where one table has both.
         """
         asked = {"on": on, "time": time, "arrival": arrival, "window": window, "slide": slide, "horizon": horizon}
         asked |= {"emit_after": emit_after, "within": within, "agg": agg, "estimator": estimator}
-        asked |= {"interval": interval, "revisions": revisions}
+        asked |= {"interval": interval, "revisions": revisions, "only": only}
         handle = self._create(name, definition_of(left, right, asked))
         assert isinstance(handle, WindowJoinView)
         return handle

@@ -56,6 +56,8 @@ def definition_of(left: str, right: str, asked: Mapping[str, Any]) -> Definition
         if given is not None
     }
     plain["on"] = list(_names(asked["on"]))
+    if "only" in plain:
+        plain["only"] = list(plain["only"])
     return Definition(WINDOW_JOIN, text, {"left": left, "right": right, **plain})
 
 
@@ -118,7 +120,9 @@ class _Reader:
         aggregate, value = spec.aggregate, None
         if aggregate.column is not None and aggregate.side == number:
             value = self._column(schema, aggregate.column, "a number", only=_NUMBERS)
-        return Side(table, keys, event, arrival, value)
+        only = asked.get("only")
+        of_side = None if only is None else self._column(schema, only[number], "a condition", only=("boolean",))
+        return Side(table, keys, event, arrival, value, of_side)
 
     def _column(
         self, schema: TableSchema, name: str, what: str, only: Sequence[str] = (), but: Sequence[str] = ()

@@ -59,6 +59,7 @@ class Side:
     event: Expression
     arrival: Expression
     value: Expression | None = None  # the aggregated column, if it is of this side
+    only: Expression | None = None  # which rows of the table are of this stream, if not all are
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class WindowView:
     @cached_property
     def sides(self) -> tuple[MapSide, ...]:
         return tuple(
-            MapSide(s.table, source, None, s.keys, (s.event, s.arrival, *(() if s.value is None else (s.value,))))
+            MapSide(s.table, source, s.only, s.keys, (s.event, s.arrival, *(() if s.value is None else (s.value,))))
             for source, s in zip(SOURCES, self.streams, strict=True)
         )
 

@@ -1,0 +1,221 @@
+"""`hr.window_join`: two DataFrames joined by windows of time, streams as they come, bounded ones as if they came again.
+
+Rows of both sides go into one table, so that those which arrive together are seen together: two streams of their own
+would take turns, and time would pass for one before the other was heard.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.engine.engine import Engine
+from headrace.engine.window_joins import WindowJoinView
+from headrace.errors import SchemaError
+from headrace.window.spec import Aggregate
+
+_NAME, _TABLE = "window_join", "arrivals"
+_EVENT, _ARRIVAL, _VALUE = "event_time", "arrival_time", "value"
+_SIDES = ("is_left", "is_right")
+
+
+def window_join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: str | Sequence[str],
+    time: str,
+    window: object,
+    slide: object = None,
+    emit_after: object = None,
+    horizon: object = None,
+    agg: str = "count",
+    estimator: str = "auto",
+    interval: float = 0.95,
+    revisions: str = "estimate",
+    arrival: str | None = None,
+    location: str | Path | None = None,
+) -> DataFrame | WindowJoinStream:
+    """Join two DataFrames by windows of time, and answer each window before all of its rows have come.
+
+    Two streaming DataFrames give a `WindowJoinStream`, which is started and stopped; its state is at `location`, and a
+    join that is made there again goes on where it was. Two bounded ones are played again in the order of `arrival`, and
+    give a DataFrame. Rows that cannot be right (no key or time, an event after its arrival) are set aside.
+
+    Parameters
+    ----------
+    on, time, arrival : columns that both DataFrames have. Without an arrival, rows of streams arrive as they are read.
+    window, slide, emit_after, horizon, agg, estimator, interval, revisions : as for `Engine.window_join`.
+
+    The rows: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
+    """
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    asked = {"window": window, "slide": slide, "emit_after": emit_after, "horizon": horizon, "agg": agg}
+    asked |= {"estimator": estimator, "interval": interval, "revisions": revisions}
+    sides = _Sides(left, right, keys, time, arrival, Aggregate.parse(agg))
+    streaming = sides.is_streaming()
+    if not streaming and arrival is None:
+        raise SchemaError(
+            "a window join of bounded DataFrames has no arrival times",
+            way_out="give arrival=, the column that says when a row arrived",
+        )
+    if streaming and location is None:
+        raise SchemaError(
+            "a window join of streams has no location", way_out="give location=, a folder for what it must remember"
+        )
+    if streaming:
+        assert location is not None
+        return WindowJoinStream(sides, Path(location), asked)
+    with tempfile.TemporaryDirectory(prefix="headrace-window-join-") as folder:
+        stream = WindowJoinStream(sides, Path(folder) / "state", asked)
+        with stream:
+            stream.engine.apply({_TABLE: sides.rows()})
+            answers = stream.view.to_arrow()
+    return left.sparkSession.createDataFrame(answers)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Two DataFrames as one: the rows of the table of arrivals."""
+
+    left: DataFrame
+    right: DataFrame
+    keys: tuple[str, ...]
+    time: str
+    arrival: str | None
+    aggregate: Aggregate
+
+    def is_streaming(self) -> bool:
+        if self.left.isStreaming != self.right.isStreaming:
+            raise SchemaError(
+                "one side of the window join is a stream, the other is not",
+                way_out="make streams of both, or neither",
+            )
+        return self.left.isStreaming
+
+    @property
+    def ddl(self) -> str:
+        """The columns of the table."""
+        taken = {_EVENT, _ARRIVAL, _VALUE, *_SIDES} & {key.lower() for key in self.keys}
+        if taken:
+            raise SchemaError(
+                f"the key {taken.pop()!r} has a name that the window join uses itself", way_out="rename the column"
+            )
+        types = [self._types(frame) for frame in (self.left, self.right)]
+        for key in self.keys:
+            if types[0][key] != types[1][key]:
+                raise SchemaError(
+                    f"the key {key!r} is {types[0][key]} on the left and {types[1][key]} on the right",
+                    way_out="cast one of them",
+                )
+        columns = [f"`{key.replace('`', '``')}` {types[0][key]}" for key in self.keys]
+        columns += [f"{_EVENT} TIMESTAMP", f"{_ARRIVAL} TIMESTAMP", f"{_VALUE} DOUBLE"]
+        return ", ".join([*columns, *(f"{side} BOOLEAN" for side in _SIDES)])
+
+    def rows(self) -> DataFrame:
+        """The rows of both sides."""
+        left, right = (self._rows(number, frame) for number, frame in enumerate((self.left, self.right)))
+        return left.unionAll(right)
+
+    def _rows(self, number: int, frame: DataFrame) -> DataFrame:
+        mine = self.aggregate.column is not None and self.aggregate.side == number
+        value = _column(self.aggregate.column or "") if mine else F.lit(0.0)
+        arrival = F.current_timestamp() if self.arrival is None else _column(self.arrival)
+        return frame.select(
+            *(_column(key).alias(key) for key in self.keys),
+            _column(self.time).cast("timestamp").alias(_EVENT),
+            arrival.cast("timestamp").alias(_ARRIVAL),
+            value.cast("double").alias(_VALUE),
+            *(F.lit(side == number).alias(name) for side, name in enumerate(_SIDES)),
+        )
+
+    def _types(self, frame: DataFrame) -> dict[str, str]:
+        number = 0 if frame is self.left else 1
+        wanted = [*self.keys, self.time, *([self.arrival] if self.arrival else [])]
+        if self.aggregate.column is not None and self.aggregate.side == number:
+            wanted.append(self.aggregate.column)
+        types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        for name in wanted:
+            if name not in types:
+                raise SchemaError(
+                    f"the {('left', 'right')[number]} side of the window join has no column {name!r}",
+                    way_out=f"it has {', '.join(types)}",
+                )
+        return types
+
+
+class WindowJoinStream:
+    """A window join of two streams; close it, or use it in a `with` statement."""
+
+    def __init__(self, sides: _Sides, location: Path, asked: dict[str, Any]) -> None:
+        columns = sides.ddl
+        self.engine = Engine(sides.left.sparkSession, location, on_bad_rows="quarantine")
+        try:
+            self.engine.table(_TABLE, columns, append_only=True, keep_rows=False)
+            side = "left" if sides.aggregate.side == 0 else "right"
+            if sides.aggregate.column is not None:
+                asked = asked | {"agg": f"{sides.aggregate.function}({side}.{_VALUE})"}
+            self.view: WindowJoinView = self.engine.window_join(
+                _NAME, _TABLE, _TABLE, on=sides.keys, time=_EVENT, arrival=_ARRIVAL, only=_SIDES, **asked
+            )
+            if sides.left.isStreaming:
+                self.engine.stream(_TABLE, sides.rows())
+        except BaseException:
+            self.engine.close()
+            raise
+
+    def start(self) -> None:
+        """Start to read both streams, until `stop`."""
+        self.engine.start()
+
+    def stop(self) -> None:
+        """Stop reading; an error that ended a stream is raised here."""
+        self.engine.stop()
+
+    def process_available(self) -> None:
+        """Read both streams until they have no more rows for now."""
+        self.engine.process_available()
+
+    def to_df(self) -> DataFrame:
+        """The answers so far."""
+        return self.view.to_df()
+
+    def to_arrow(self) -> pa.Table:
+        """The answers so far, as an Arrow table."""
+        return self.view.to_arrow()
+
+    def changes(self) -> pa.Table:
+        """What the last batch changed, with `__diff`."""
+        return self.view.changes()
+
+    def late(self) -> pa.Table:
+        """Rows that came after the horizon."""
+        return self.view.late()
+
+    def quarantine(self) -> pa.Table:
+        """Rows that cannot be right, with the reason."""
+        return self.engine.quarantine(_TABLE)
+
+    def close(self) -> None:
+        """Stop, and let go of the location."""
+        self.engine.close()
+
+    def __enter__(self) -> WindowJoinStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _column(name: str) -> Any:
+    return F.col(f"`{name.replace('`', '``')}`")
