@@ -21,6 +21,14 @@ from headrace.errors import BadRowsError, SchemaError
 from headrace.window.spec import WindowSpec
 
 COLUMNS = "k BIGINT, v DOUBLE, at TIMESTAMP, came TIMESTAMP"
+ASKED: dict[str, Any] = {
+    "on": "k",
+    "time": "at",
+    "arrival": "came",
+    "window": "10 ms",
+    "emit_after": "8 ms",
+    "horizon": "25 ms",
+}
 SPEC = WindowSpec.parse("10 ms", emit_after="8 ms", horizon="25 ms")
 
 
@@ -38,8 +46,7 @@ def tables(engine: hr.Engine, **options: object) -> None:
 
 
 def joined(engine: hr.Engine, name: str = "pairs", **options: object) -> WindowJoinView:
-    asked = {"on": "k", "time": "at", "arrival": "came", "window": "10 ms", "emit_after": "8 ms", "horizon": "25 ms"}
-    return engine.window_join(name, "r", "s", **(asked | options))  # type: ignore[arg-type]
+    return engine.window_join(name, "r", "s", **(ASKED | options))  # type: ignore[arg-type]
 
 
 def apply(engine: hr.Engine, step: list[Stream]) -> None:
@@ -191,15 +198,7 @@ def test_streams_are_joined_as_they_come_and_after_a_restart(spark: SparkSession
     def made() -> WindowJoinStream:
         schema = frames(spark, [streams[0].take([])])[0].schema
         read = [spark.readStream.schema(schema).parquet(str(tmp_path / name)) for name in names]
-        asked = {
-            "on": "k",
-            "time": "at",
-            "arrival": "came",
-            "window": "10 ms",
-            "emit_after": "8 ms",
-            "horizon": "25 ms",
-        }
-        stream = hr.window_join(*read, location=tmp_path / "state", **asked)
+        stream = hr.window_join(*read, location=tmp_path / "state", **ASKED)
         assert isinstance(stream, WindowJoinStream)
         return stream
 
@@ -230,17 +229,16 @@ def test_frames_that_make_no_sense_are_refused(spark: SparkSession, tmp_path: Pa
     with pytest.raises(SchemaError, match="no arrival times"):
         hr.window_join(left, right, **asked)
     streaming = spark.readStream.format("rate").load()
-    with pytest.raises(SchemaError, match="one side .* is a stream"):
+    with pytest.raises(SchemaError, match=r"one side .* is a stream"):
         hr.window_join(left, streaming, arrival="came", **asked)
     with pytest.raises(SchemaError, match="no location"):
         hr.window_join(streaming, streaming, on="value", time="timestamp", window="1 second")
-    with pytest.raises(SchemaError, match="right side .* has no column 'came'"):
+    with pytest.raises(SchemaError, match=r"right side .* has no column 'came'"):
         hr.window_join(left, right.drop("came"), arrival="came", **asked)
     with pytest.raises(SchemaError, match="bigint on the left and string on the right"):
         hr.window_join(left, right.withColumn("k", right.k.cast("string")), arrival="came", **asked)
+    renamed = [frame.withColumnRenamed("k", "value") for frame in (left, right)]
     with pytest.raises(SchemaError, match="uses itself"):
-        hr.window_join(
-            *(f.withColumnRenamed("k", "value") for f in (left, right)), arrival="came", **asked | {"on": "value"}
-        )
+        hr.window_join(*renamed, arrival="came", **asked | {"on": "value"})
     with pytest.raises(SchemaError, match="no aggregate"):
         hr.window_join(left, right, arrival="came", agg="exec('x')", **asked)
