@@ -102,3 +102,17 @@ def test_the_pipeline(tmp_path: Path) -> None:
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def test_the_ad_clicks(tmp_path: Path) -> None:
+    printed = run(str(EXAMPLES / "ad_clicks.py"), "--minutes", "12", cwd=tmp_path)
+    arrived, estimated = (float(off) for off in re.findall(r"was off by ([\d.]+)%", printed))
+    assert estimated < 15 < 70 < arrived
+    held = re.search(r"held (\d+)% of", printed)
+    assert held is not None
+    assert int(held[1]) > 80
+    assert [path.name for path in tmp_path.iterdir()] == ["ad_clicks.svg"]
+    assert (tmp_path / "ad_clicks.svg").read_text().startswith("<svg")
+    refused = launch(str(EXAMPLES / "ad_clicks.py"), "--minutes", "2", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "at least 5" in refused.stderr

@@ -23,7 +23,10 @@ PROGRAMS = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{page}.md"
-        for page in ("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows")
+        for page in (
+            *("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows"),
+            "window-joins",
+        )
     ),
 ]
 MARK = "\x1e"

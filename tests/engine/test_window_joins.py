@@ -71,8 +71,7 @@ def test_answers_are_those_of_one_process(spark: SparkSession, tmp_path: Path, e
         for step in steps[3:]:
             apply(engine, step)
             told += view.changes().to_pylist()
-        seed = view.planned.kernel.seed  # type: ignore[attr-defined]
-        wanted = [answer for answer in expected(SPEC, steps, seed) if not answer.final]
+        wanted = [answer for answer in expected(SPEC, steps) if not answer.final]
         found = view.to_arrow().to_pylist()
         assert [row["observed"] for row in found] == [answer.observed for answer in wanted]
         values = [answer.estimates["auto"].value for answer in wanted]
@@ -211,12 +210,11 @@ def test_streams_are_joined_as_they_come_and_after_a_restart(spark: SparkSession
             pq.write_table(table, tmp_path / name / f"{number}.parquet")
         with made() as stream:  # a new driver for every batch, as after a crash
             stream.process_available()
-            seed = stream.view.planned.kernel.seed  # type: ignore[attr-defined]
             found = stream.to_arrow().to_pylist()
             assert stream.changes().num_rows > 0
             assert stream.late().num_rows == 0
             assert stream.quarantine().num_rows == (number >= 1)
-    wanted = [answer for answer in expected(SPEC, steps, seed) if not answer.final]
+    wanted = [answer for answer in expected(SPEC, steps) if not answer.final]
     assert [row["observed"] for row in found] == [answer.observed for answer in wanted]
     assert [row["value"] for row in found] == [
         pytest.approx(answer.estimates["auto"].value, rel=1e-6) for answer in wanted

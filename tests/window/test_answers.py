@@ -65,5 +65,37 @@ def test_revisions_come_with_batches_until_a_window_is_complete() -> None:
 
 def test_tallies_of_nothing() -> None:
     assert list(Answers(SPEC, {}).advance(Tally(), until=1_000_000)) == []
-    assert Tally.total([]).first is None
+    assert Tally.total([]).earliest is None
     assert Tally.total([Tally(), Tally(too_late=2), Tally(last=5)]).too_late == 2
+
+
+def test_streams_may_begin_anywhere_in_any_batches() -> None:
+    """A first window that is not whole teaches nothing, and which one is first does not depend on batches."""
+    left, right = steady(200_000, rate=5_000)
+    begin = 1_006_000  # within window 100
+    shifted = [Stream.of(s.key, s.value, s.event + begin, s.arrival + begin) for s in (left, right)]
+    rows = arrivals_of((shifted[0], shifted[1]))
+    found = []
+    for batches in (1, 50, 500):
+        join = WindowJoin(SPEC, {"auto": make_estimator("auto", SPEC)})
+        told = []
+        for batch in np.array_split(np.arange(len(rows)), batches):
+            told += join.feed(rows.slice(int(batch[0]), int(batch[-1]) + 1))
+        found.append([numbers(answer) for answer in told])
+    assert found[0][0][0] == 100, "the window of the first row, of which less than half is there"
+    for one in found[1:]:
+        assert [a[:4] for a in one] == [a[:4] for a in found[0]]
+        assert one == [pytest.approx(a, rel=1e-9) for a in found[0]]
+    # None of the others is taken for one like the first.
+    early = {a[0]: a for a in found[0] if not a[2]}
+    final = {a[0]: a[3] for a in found[0] if a[2]}
+    errors = [abs(early[w][4] - final[w]) / final[w] for w in range(105, 115)]
+    assert max(errors) < 0.2
+
+
+def test_windows_that_have_no_row_by_their_moment_are_answered_all_the_same() -> None:
+    spec = WindowSpec.parse("10 ms", emit_after="1 ms", horizon="50 ms")
+    stream = Stream.of([1] * 30, [0] * 30, np.arange(30) * 10_000, np.arange(30) * 10_000 + 45_000)
+    answers = [a for a in WindowJoin(spec, {}).feed(arrivals_of((stream, stream))) if not a.final]
+    assert [a.observed for a in answers] == [0.0] * len(answers)
+    assert len(answers) > 20

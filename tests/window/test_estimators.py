@@ -94,6 +94,9 @@ def test_levels_rest_while_nothing_changes_and_follow_what_does() -> None:
     assert followed is not None
     assert followed.mean == pytest.approx(200, abs=25)
     assert level_of(np.full(5, math.nan), unit[:5]) is None
+    nothing = level_of(np.zeros(9), np.ones(9), counts=True)
+    assert nothing is not None
+    assert (nothing.mean, nothing.deviation) == (0, 0)
     # While all windows but the last are complete and equal, theory says how far a count of half of its rows is off.
     counted = level_of(np.append(np.full(30, 1_000.0), 1_040.0), np.append(np.zeros(30), 1.0), counts=True)
     assert counted is not None

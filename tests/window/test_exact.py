@@ -85,3 +85,12 @@ def test_batches_of_nothing() -> None:
     join.add(arrivals_of(random_streams(np.random.default_rng(0), 0)))
     assert kept(join) == {}
     assert join.entries == 0
+
+
+def test_a_large_value_of_one_key_does_not_swallow_small_ones_of_another() -> None:
+    left = Stream.of([1, 2, 2], [1e17, 1.0, 1.0], [0, 1, 2], [0, 1, 2])
+    right = Stream.of([2], [0.0], [0], [0])
+    join = ExactJoin(WindowSpec(10, 10, 1, 30, Aggregate.parse("sum(v)")))
+    rows = arrivals_of((left, right))
+    deltas = join.add(rows, rows.arrival)
+    assert deltas.amounts[3].sum() == 2

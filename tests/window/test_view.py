@@ -85,8 +85,8 @@ def batches(streams: tuple[Stream, Stream], cuts: int) -> list[list[Stream]]:
     return [[s.between(int(a), int(b)) for s in streams] for a, b in pairwise(edges)]
 
 
-def expected(spec: WindowSpec, steps: list[list[Stream]], seed: int) -> list[Answer]:
-    join = WindowJoin(spec, {"auto": make_estimator("auto", spec, seed=seed)})
+def expected(spec: WindowSpec, steps: list[list[Stream]]) -> list[Answer]:
+    join = WindowJoin(spec, {"auto": make_estimator("auto", spec)})
     found = []
     for left, right in steps:
         found += join.feed(Arrivals.of(left, right, spec.aggregate.side))
@@ -106,7 +106,7 @@ def test_answers_are_those_of_one_process(agg: str, key: SqlType, cuts: int, buc
     driven = Driven(kernel, buckets)
     for step in steps:
         driven.step([evaluated(kernel, number, rows, key) for number, rows in enumerate(step)])
-    wanted = [answer for answer in expected(spec, steps, kernel.seed) if not answer.final]
+    wanted = [answer for answer in expected(spec, steps) if not answer.final]
     rows = driven.answers()
     assert [micros(row["window_start"]) for row in rows] == [spec.start(a.window) for a in wanted]
     assert [micros(row["emitted_at"]) for row in rows] == [a.at for a in wanted]

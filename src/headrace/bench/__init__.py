@@ -34,5 +34,6 @@ BENCHMARKS = {
     "inventory-growth": Benchmark("growth", "the same small batch into a small and a large table"),
     "tpch": Benchmark("tpch", "the queries of TPC-H as views: filling and steps, against Spark"),
     "foreign-key": Benchmark("foreign", "TPC-H queries under a sliding window, with peers"),
+    "disorder": Benchmark("disorder", "window joins over late streams: early answers, estimated and not"),
     "scaling": Benchmark("scaling", "one core and two, measured; 64 on paper"),
 }

@@ -37,9 +37,10 @@ class Answer:
 
 @dataclass
 class _Progress:
-    first: int  # the first window that there is
     emitted: int  # the next window to answer
     completed: int  # the next window to complete
+    first: int | None = None  # the first window that was answered; None as long as no row has come for any that is due
+    earliest: int | None = None  # the first window that has a row, however late
 
 
 @dataclass
@@ -76,8 +77,10 @@ class Answers(Saved):
     def advance(self, tally: Tally, until: int | None = None) -> Iterator[Answer]:
         """Take in what arrived; give all answers that are due by the last arrival, or by a later moment."""
         self.too_late += tally.too_late
-        if self._progress is None and tally.first is not None:
-            self._progress = _Progress(tally.first, tally.first, tally.first)
+        if self._progress is None and tally.earliest is not None:
+            # The first window whose moment has not passed when the first row arrives.
+            due = -((self.spec.emit_after - tally.earliest) // self.spec.slide)
+            self._progress = _Progress(due, due)
         end = max((moment for moment in (until, tally.last) if moment is not None), default=None)
         at = (0, 0)
         while end is not None and self._progress is not None:
@@ -85,7 +88,8 @@ class Answers(Saved):
             if moment > end:
                 break
             at = self._take(tally, moment, at)
-            yield self._complete() if completes else self._answer()
+            if not self._is_before_all():
+                yield self._complete() if completes else self._answer()
         self._take(tally, None, at)
         if self.revises and end is not None:
             yield from self._revised(tally, end)
@@ -118,11 +122,27 @@ class Answers(Saved):
         if upto[0] > at[0]:
             more = deltas.slice(at[0], upto[0])
             self.windows.add(more.window, more.amounts)
+            if self._progress is not None and self._progress.first is None:
+                earliest = int(more.window.min())
+                known = self._progress.earliest
+                self._progress.earliest = earliest if known is None else min(known, earliest)
         if upto[1] > at[1]:
             arrived = Arrived(delays.slice(at[1], upto[1]))
             for estimator in self.estimators.values():
                 estimator.observe(arrived)
         return upto
+
+    def _is_before_all(self) -> bool:
+        """Whether the window that is due comes before all that there are; then it is passed over."""
+        progress = self._progress
+        assert progress is not None
+        if progress.first is None:
+            if progress.earliest is None or progress.emitted < progress.earliest:
+                progress.emitted += 1
+                progress.completed += 1
+                return True
+            progress.first = progress.completed = progress.emitted
+        return False
 
     @property
     def _recent(self) -> int:
@@ -131,7 +151,9 @@ class Answers(Saved):
 
     def _seen(self, window: int) -> Seen:
         assert self._progress is not None
-        known = max(self._progress.first, window - self._recent)
+        assert self._progress.first is not None
+        # Streams begin within a window, so the first ones are not whole: nothing is learned from them.
+        known = min(window, max(self._progress.first + self.spec.overlap, window - self._recent))
         totals = self.windows.read(known, window + 1)
         return Seen(self.spec, window, totals.take(slice(-1, None)), totals.take(slice(None, -1)))
 
@@ -155,8 +177,10 @@ class Answers(Saved):
         window = self._progress.completed
         self._progress.completed += 1
         seen = self._seen(window)
-        for name, estimator in self.estimators.items():
-            estimator.complete(seen)
-            self._calibrations[name].complete(window, seen.observed)
+        assert self._progress.first is not None
+        if window >= self._progress.first + self.spec.overlap:
+            for name, estimator in self.estimators.items():
+                estimator.complete(seen)
+                self._calibrations[name].complete(window, seen.observed)
         self.windows.forget(window + 1 - self._recent)
         return Answer(window, self.spec.complete_at(window), seen.observed, {}, final=True)

@@ -16,20 +16,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.window.estimate import Estimate
+from headrace.window.estimate import Estimate, bounded
 from headrace.window.saved import Saved
 from headrace.window.totals import Floats
 
 _SCORES = 250  # completed windows that quantiles are taken of
-_ENOUGH = 20  # before that, the estimator's own bounds stand
-_STEP = 0.02  # by which a level moves when a window was outside
+_ENOUGH = 20  # before that, the estimator's own deviation stands, if it is not too sure of itself
+_UNSURE = 0.05
+_STEP = 0.05  # by which a level moves when a window was outside
+_PENDING = 10  # windows that are answered and not complete, with which it moves half as far
+_TYPICAL, _APART = 50, 1.4  # answers whose deviations are usual, and how far from these one may be
 _LEAST = 5e-3  # a relative deviation below this is not believed
 
 
 class Calibration(Saved):
     """Recalibrates the bounds of one estimator."""
 
-    saved = ("_levels", "_scores", "_given", "_informed", "_completed")
+    saved = ("_levels", "_scores", "_given", "_informed", "_completed", "_deviations")
     records: ClassVar = {"_given": Estimate}
 
     def __init__(self, interval: float = 0.95) -> None:
@@ -39,15 +42,18 @@ class Calibration(Saved):
         self._given: dict[int, Estimate] = {}
         self._informed: int | None = None  # the first window that was answered after one had completed
         self._completed = 0
+        self._deviations: deque[float] = deque(maxlen=_TYPICAL)
 
     def bounds(self, window: int, estimate: Estimate, least: float = -math.inf, *, again: bool = False) -> Estimate:
         """Give an estimate its bounds; `least` is below what the answer cannot be, whatever comes.
 
         `again` if the window was answered before: what it teaches is how good its first answer was.
         """
-        if self._informed is None and self._completed:
+        if self._informed is None and self._completed and not again:
             self._informed = window
-        low, high = estimate.low, estimate.high
+        estimate = replace(estimate, deviation=self._believable(estimate.deviation, again))
+        unsure = bounded(replace(estimate, deviation=max(estimate.deviation, _UNSURE)), 1 - 2 * self._miss)
+        low, high = unsure.low, unsure.high
         if len(self._scores) >= _ENOUGH:
             scores = np.array(self._scores)
             middle, times = float(np.median(scores)), _caution(scores, self._miss)
@@ -56,10 +62,17 @@ class Calibration(Saved):
                 for level in (self._levels[0], 1 - self._levels[1])
             )
         low = max(min(low, estimate.value), least)
-        bounded = replace(estimate, low=low, high=max(high, estimate.value, low))
+        given = replace(estimate, low=low, high=max(high, estimate.value, low))
         if not again:
-            self._given[window] = replace(bounded, parts={})
-        return bounded
+            self._given[window] = replace(given, parts={})
+        return given
+
+    def _believable(self, deviation: float, again: bool) -> float:
+        """A deviation that is not far from usual: that one window is so much surer than others is seldom true."""
+        usual = float(np.median([*self._deviations, deviation]))
+        if not again:
+            self._deviations.append(deviation)
+        return min(max(deviation, usual / _APART), usual * _APART)
 
     def complete(self, window: int, final: float) -> None:
         """See what a window came to."""
@@ -72,8 +85,10 @@ class Calibration(Saved):
             return
         self._scores.append(_score(given, final))
         if len(self._scores) > _ENOUGH:
+            # What is learned of a window comes late, and by then many others have been told the same: small steps.
+            step = _STEP / (1 + len(self._given) / _PENDING)
             for side, outside in enumerate((final < given.low, final > given.high)):
-                moved = self._levels[side] + _STEP * (self._miss - outside)
+                moved = self._levels[side] + step * (self._miss - outside)
                 self._levels[side] = min(0.5, max(-0.05, moved))
 
 

@@ -48,6 +48,9 @@ class Delays(Saved):
         # its bin, arrives in the slot after next: hence two more slots than bins.
         self._young = np.zeros((self._bins + 2, self._bins))
         self._old = np.zeros(self._bins)
+        # Of each slot and bin, how much it counts: nothing as long as rows with this delay may still come.
+        ages = np.arange(len(self._young) - 1, -1, -1)
+        self._settled = self._decay ** ages.astype(float)[:, None] * (ages[:, None] > np.arange(self._bins) + 1)
         self._newest: int | None = None  # the slot of the last row of `_young`
         self._arrived: Floats | None = None
 
@@ -107,11 +110,8 @@ class Delays(Saved):
     def _distribution(self) -> Floats:
         """The probability to have arrived, at the edges of all bins."""
         if self._arrived is None:
-            ages = np.arange(len(self._young) - 1, -1, -1)  # in slots
-            settled = ages[:, None] > np.arange(self._bins)[None, :] + 1  # nothing with this delay can still come
-            weights = self._decay ** ages.astype(float)[:, None] * settled
-            exact = self._old + (weights * self._young).sum(axis=0)
-            up_to = np.cumsum(self._old) + (weights * np.cumsum(self._young, axis=1)).sum(axis=0)
+            exact = self._old + np.einsum("ij,ij->j", self._settled, self._young)
+            up_to = np.cumsum(self._old) + np.einsum("ij,ij->j", self._settled, np.cumsum(self._young, axis=1))
             hazard = np.divide(exact, up_to, out=np.zeros(self._bins), where=up_to > 0)
             if not up_to.any():  # nothing is known: all delays are as likely
                 hazard = 1.0 / np.arange(1, self._bins + 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -141,8 +142,19 @@ def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Delt
 def _moving(before: NDArray[Any], more: NDArray[Any], group_of: Positions, first: Positions) -> tuple[Floats, Floats]:
     """Of one number a key, what it was just before each moment, and what is added then."""
     more = more.astype(np.float64)
-    so_far = np.cumsum(more) - more
-    return (before - so_far[first])[group_of] + so_far, more
+    so_far = np.empty(len(more))
+    _running(more, first, so_far)
+    return before.astype(np.float64)[group_of] + so_far, more
+
+
+@nb.njit(cache=True, nogil=True)
+def _running(more, first, out):  # type: ignore[no-untyped-def]
+    # Of each key by itself: what is large of one must not swallow what is small of the next.
+    for key in range(len(first)):
+        total = 0.0
+        for i in range(first[key], first[key + 1] if key + 1 < len(first) else len(more)):
+            out[i] = total
+            total += more[i]
 
 
 def closing(runs: Sequence[AnyRun], before: int) -> list[int]:

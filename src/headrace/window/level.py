@@ -67,6 +67,8 @@ def level_of(value: Floats, unit: Floats, *, counts: bool = False) -> Level | No
         return None
     age = (len(value) - 1 - measured).astype(float)
     x, u = value[measured], unit[measured]
+    if not x.any():
+        return Level(0.0, 0.0, 0.0, 0.0)
     natural, factor = _variances(x, u)
     if counts:
         factor = max(factor, float(np.median(x)))

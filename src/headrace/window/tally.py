@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.relation import kernels
 from headrace.window.arrivals import Arrivals
 from headrace.window.delays import bins_of
 from headrace.window.exact import ExactJoin
@@ -38,10 +39,14 @@ class DelayCounts:
         """Add up entries that are about the same."""
         if not len(moment):
             return cls.nothing()
-        order = np.lexsort((cell[2], cell[1], cell[0], moment))
-        moment, cell, count = moment[order], cell[:, order], count[order]
-        heads = np.flatnonzero(np.append(True, (np.diff(moment) != 0) | (np.diff(cell, axis=1) != 0).any(axis=0)))
-        return cls(moment[heads], cell[:, heads], np.add.reduceat(count, heads))
+        # Rows are many and cells are few: they are added up by hashing, and only cells are sorted.
+        words = np.concatenate([moment[None, :], cell]).view(np.uint64)
+        group_of, first = np.empty(len(moment), np.int64), np.empty(len(moment), np.int64)
+        groups = kernels.group_hashed(words, group_of, first)
+        first = first[:groups]
+        summed: Floats = np.bincount(group_of, count, minlength=groups).astype(np.float64)
+        order = np.lexsort((cell[2, first], cell[1, first], cell[0, first], moment[first]))
+        return cls(moment[first][order], cell[:, first[order]], summed[order])
 
     def slice(self, first: int, last: int) -> DelayCounts:
         """Some entries, by position."""
@@ -59,14 +64,14 @@ class Tally:
 
     deltas: Deltas = field(default_factory=Deltas.nothing)
     delays: DelayCounts = field(default_factory=DelayCounts.nothing)
-    first: int | None = None  # the first window that has a row; None if there is no row
+    earliest: int | None = None  # the first arrival; None if there is no row
     last: int | None = None  # the last arrival
     too_late: int = 0
 
     @classmethod
     def total(cls, parts: Sequence[Tally]) -> Tally:
         """Add up those of several buckets."""
-        first = [part.first for part in parts if part.first is not None]
+        first = [part.earliest for part in parts if part.earliest is not None]
         last = [part.last for part in parts if part.last is not None]
         delays = [part.delays for part in parts] or [DelayCounts.nothing()]
         return cls(
@@ -108,7 +113,7 @@ class Bucket:
         return Tally(
             self.exact.add(arrivals, moments),
             DelayCounts.of(moments, delay_cells(self.spec, arrivals), np.ones(len(arrivals))),
-            int(self.spec.first_window(arrivals.event).min()),
+            int(arrivals.arrival.min()),
             last,
             too_late,
         )

@@ -169,7 +169,7 @@ class WindowView:
         return {
             _ROWS: summed(self.spec, spaced, window, seen),
             _DELAYS: consolidate(COUNT, time_words(cells), COUNT.ones(len(arrivals)), {}),
-            _CLOCK: Run(time_words(arrivals.arrival.max(keepdims=True))[None, :], COUNT.ones(1)),
+            _CLOCK: _clock(arrivals.arrival),
         }
 
     def _late(
@@ -183,8 +183,7 @@ class WindowView:
         values: dict[str, Any] = {f"k{i}": take_column(key, origin[at]) for i, key in enumerate(rows.keys)}
         values["v"] = pa.array(some.value)
         words = np.concatenate([time_words(times), some.key])
-        clock = Run(time_words(some.arrival.max(keepdims=True))[None, :], COUNT.ones(1))
-        return {LATE: consolidate(COUNT, words, COUNT.ones(len(at)), values), _CLOCK: clock}
+        return {LATE: consolidate(COUNT, words, COUNT.ones(len(at)), values), _CLOCK: _clock(some.arrival)}
 
     # -- the first stage ----------------------------------------------------------------------------------------------
 
@@ -222,7 +221,7 @@ class WindowView:
     def _answer(self, state: State, incoming: Incoming) -> Reduced:
         answers = Answers(
             self.spec,
-            {self.estimator: make_estimator(self.estimator, self.spec, interval=self.interval, seed=self.seed)},
+            {self.estimator: make_estimator(self.estimator, self.spec, interval=self.interval)},
             self.interval,
             revises=self.revisions == ALL,
         )
@@ -254,8 +253,12 @@ def _tally(incoming: Incoming) -> Tally:
     if incoming.get(_DELAYS):
         run = merge(COUNT, incoming[_DELAYS])
         delays = DelayCounts(_times(run.words[0]), _times(run.words[1:]), run.payload[0].astype(np.float64))
-    first = int(deltas.window.min()) if len(deltas) else None
-    return Tally(deltas, delays, first, int(clock.max()))
+    return Tally(deltas, delays, int(clock.min()) if len(deltas) else None, int(clock.max()))
+
+
+def _clock(arrival: Times) -> Run:
+    """When the first and the last of some rows arrived."""
+    return consolidate(COUNT, time_words(np.array([arrival.min(), arrival.max()]))[None, :], COUNT.ones(2), {})
 
 
 def _delta_run(deltas: Deltas) -> Run:

@@ -1,0 +1,126 @@
+"""What is measured of methods under disorder, over all windows of all streams: errors, intervals, latency, speed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.bench.disorder_data import LENGTH, Floats, Numbers, Sides, Workload
+from headrace.bench.disorder_ratios import allowed_error
+from headrace.bench.disorder_run import ESTIMATING, Said
+
+RECOVERY = 10  # windows that one level of errors is taken of
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one method said of one stream, beside what its windows came to; the rows of the stream are let go."""
+
+    truth: Floats
+    said: Said
+    latency: float  # that 95% of the rows of answers do not exceed, in microseconds
+
+    @classmethod
+    def of(cls, sides: Sides, said: Said) -> Sample:
+        """Measure all that rows are needed for."""
+        latencies = _latencies(sides, said)
+        return cls(sides.truth, said, float(np.quantile(latencies, 0.95)) if len(latencies) else math.nan)
+
+    @property
+    def errors(self) -> Floats:
+        """The relative errors; not a number where a window comes to nothing, without end where nothing was said."""
+        off, size = np.abs(self.said.value - self.truth), np.abs(self.truth)
+        found: Floats = np.divide(off, size, out=np.full(len(size), np.nan), where=size > 0)
+        found[(size > 0) & ~np.isfinite(found)] = np.inf
+        return found
+
+
+def row_of(
+    query: str, data: str, workload: Workload, method: str, omega_ms: float, samples: Sequence[Sample]
+) -> dict[str, Any]:
+    """Make the row of one method at one omega."""
+    said = [sample.said for sample in samples]
+    error = np.stack([sample.errors for sample in samples])
+    known = error[~np.isnan(error)]
+    rows, seconds = sum(one.rows for one in said), sum(one.seconds for one in said)
+    latencies = [sample.latency for sample in samples if math.isfinite(sample.latency)]
+    row: dict[str, Any] = {
+        "system": "headrace" if method in ESTIMATING else method,
+        "case": f"{method} at {omega_ms:g} ms",
+        "method": method,
+        "omega_ms": omega_ms,
+        "rows": rows,
+        "seconds": seconds,
+        "rows_per_s": rows / seconds,
+        "windows": error.size,
+        "empty_windows": int(error.size - len(known)),
+        "mean_error": _mean(error),
+        "p95_error": float(np.quantile(known, 0.95)) if len(known) and np.isfinite(known).all() else None,
+        "latency_ms": float(np.mean(latencies) / 1e3) if latencies else None,
+        "after_ms": _median_ms([one.after for one in said]),
+    }
+    if method in ESTIMATING:
+        row |= _intervals(samples)
+        row["estimation_ms"] = _median_ms([one.estimation for one in said])
+        row["beside_ms"] = _median_ms([one.beside for one in said])
+    visible = workload.visible_at(round(omega_ms * 1e3))
+    if workload.changes_at is not None and visible is not None:
+        row |= _recovery(error, workload.changes_at, visible, allowed_error(query, data, omega_ms))
+    wrong = next((one.wrong for one in said if one.wrong), None)
+    return row if wrong is None else row | {"wrong": wrong}
+
+
+def _latencies(sides: Sides, said: Said) -> Floats:
+    """How long before its answer each row of an answer had arrived, in microseconds."""
+    found = []
+    for stream in (sides.left, sides.right):
+        window = stream.event // LENGTH - sides.first
+        at = np.flatnonzero((window >= 0) & (window < sides.count))
+        moment = said.moment[window[at]]
+        there = stream.arrival[at] <= moment
+        found.append((moment - stream.arrival[at])[there] + said.after[window[at][there]] * 1e6)
+    return np.concatenate(found)
+
+
+def _intervals(samples: Sequence[Sample]) -> dict[str, Any]:
+    truth = np.concatenate([sample.truth for sample in samples])
+    low, high = (np.concatenate([getattr(sample.said, name) for sample in samples]) for name in ("low", "high"))
+    width = ((high - low)[truth != 0]) / np.abs(truth[truth != 0])
+    return {
+        "coverage": float(((low <= truth) & (truth <= high)).mean()),
+        "mean_width": _finite(width.mean()) if len(width) else None,
+        "median_width": _finite(np.median(width)) if len(width) else None,
+    }
+
+
+def _recovery(error: Floats, changes: int, visible: int, allowed: float | None) -> dict[str, Any]:
+    """After how many windows errors are as they may be again, by the mean of ten windows of all streams."""
+    before = _mean(error[:, :changes])
+    bound = None if before is None else max(1.5 * before, allowed or 0.0)
+    after: Numbers = np.arange(visible, error.shape[1] - RECOVERY + 1)
+    levels = [_mean(error[:, at : at + RECOVERY]) for at in after]
+    back = (i for i, level in enumerate(levels) if bound is not None and level is not None and level <= bound)
+    return {
+        "error_before": before,
+        "error_at_change": levels[0] if levels else None,
+        "error_allowed": bound,
+        "recovered_after": next(back, None),
+    }
+
+
+def _mean(errors: Floats) -> float | None:
+    known = errors[~np.isnan(errors)]
+    return _finite(known.mean()) if len(known) else None
+
+
+def _median_ms(seconds: Sequence[Floats]) -> float:
+    return float(np.median(np.concatenate(seconds)) * 1e3)
+
+
+def _finite(value: Any) -> float | None:
+    """A number that JSON can hold."""
+    return float(value) if math.isfinite(value) else None

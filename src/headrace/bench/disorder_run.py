@@ -1,0 +1,238 @@
+"""One stream through each method of the disorder benchmark: what it says of the measured windows, and what that takes.
+
+Rows are handed over at the moments when something is due, so what a method does after such a moment is the work on the
+rows since the one before, and its answer. All estimators go along in one join and a stopwatch tells them apart: each
+has its own time, an equal part of what is the same for all (the calibration of bounds), and all of the exact part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+
+from headrace.bench.disorder_data import LENGTH, Floats, Numbers, Sides
+from headrace.window.answers import Answer
+from headrace.window.arrivals import Arrivals
+from headrace.window.estimate import Estimate, Estimator
+from headrace.window.estimators import make_estimator
+from headrace.window.exact import ExactJoin
+from headrace.window.join import WindowJoin
+from headrace.window.spec import WindowSpec
+from headrace.window.tally import Tally
+from headrace.window.totals import Totals
+from headrace.window.work import Join, KSlack, LazyJoin, answered
+
+WATERMARK, SLACK, EAGER, LAZY = "wmj", "ksj", "shj", "prj"
+BASELINES = (WATERMARK, SLACK, EAGER, LAZY)
+ESTIMATING = ("aema", "svi", "mlp", "delay", "auto")
+METHODS = (*BASELINES, *ESTIMATING)
+_MEMORY = 20  # windows that lateness is remembered for, or two of the longest delays
+_CLOSE = 1e-9  # to which sums of doubles agree, whatever their order
+
+
+@dataclass
+class Said:
+    """What one method said of the measured windows of one stream."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+    moment: Numbers  # of each answer
+    after: Floats  # seconds of work from the moment to the answer
+    estimation: Floats  # seconds a window, of estimating it and of learning from it when it is complete
+    beside: Floats  # seconds a window that an estimator takes else: seeing delays, and its bounds
+    rows: int = 0
+    seconds: float = 0.0
+    wrong: str | None = None
+
+    @classmethod
+    def nothing(cls, count: int) -> Said:
+        """What is said before the first answer."""
+        value, low, high = (np.full(count, np.nan) for _ in range(3))
+        after, estimation, beside = (np.zeros(count) for _ in range(3))
+        return cls(value, low, high, np.zeros(count, np.int64), after, estimation, beside)
+
+
+def run_methods(
+    methods: Sequence[str], spec: WindowSpec, sides: Sides, arrivals: Arrivals, seed: int
+) -> dict[str, Said]:
+    """Run methods over one stream."""
+    found = {}
+    if any(name not in (SLACK, EAGER, LAZY) for name in methods):
+        found = _run_estimators([name for name in methods if name in ESTIMATING], spec, sides, arrivals, seed)
+    for name in methods:
+        if name in (SLACK, EAGER, LAZY):
+            found[name] = _run_baseline(name, spec, sides, arrivals)
+    return {name: found[name] for name in methods}
+
+
+# -- estimators, and what has arrived at the watermark -----------------------------------------------------------------
+
+
+class _TimedJoin(WindowJoin):
+    """A window join that knows how long its exact part took since it was asked."""
+
+    exact_seconds = 0.0
+
+    def tally(self, arrivals: Arrivals) -> Tally:
+        start = perf_counter()
+        found = super().tally(arrivals)
+        self.exact_seconds += perf_counter() - start
+        return found
+
+
+class _TimedEstimator:
+    """An estimator that knows how long it took since it was asked."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self.name = estimator.name
+        self.observing = self.estimating = 0.0
+        self._estimator = estimator
+
+    def observe(self, *arguments: Any, **options: Any) -> None:
+        start = perf_counter()
+        self._estimator.observe(*arguments, **options)
+        self.observing += perf_counter() - start
+
+    def estimate(self, *arguments: Any, **options: Any) -> Estimate:
+        start = perf_counter()
+        found = self._estimator.estimate(*arguments, **options)
+        self.estimating += perf_counter() - start
+        return found
+
+    def complete(self, *arguments: Any, **options: Any) -> None:
+        start = perf_counter()
+        self._estimator.complete(*arguments, **options)
+        self.estimating += perf_counter() - start
+
+    def taken(self) -> tuple[float, float]:
+        """The seconds of observing, and of estimating and learning, since the last time."""
+        found = self.observing, self.estimating
+        self.observing = self.estimating = 0.0
+        return found
+
+
+class _Pass:
+    """One pass of all estimators over a stream."""
+
+    def __init__(self, names: Sequence[str], spec: WindowSpec, sides: Sides, seed: int) -> None:
+        self.estimators = {name: _TimedEstimator(make_estimator(name, spec, seed=seed)) for name in names}
+        self.join = _TimedJoin(spec, cast(Mapping[str, Estimator], self.estimators))
+        self.sides = sides
+        self.said = {name: Said.nothing(sides.count) for name in (WATERMARK, *names)}
+        self.final = np.full(sides.count, np.nan)
+        self._after: dict[str, float] = {}
+
+    def feed(self, rows: Arrivals, moment: int) -> None:
+        """Hand rows over that have arrived by a moment."""
+        self._after = dict.fromkeys(self.said, 0.0)
+        start = perf_counter()
+        for answer in self.join.feed(rows, until=moment):
+            spent = self._spent(perf_counter() - start)
+            at = answer.window - self.sides.first
+            if 0 <= at < self.sides.count:
+                self._note(answer, at, spent)
+            start = perf_counter()
+        self._spent(perf_counter() - start)
+        for said in self.said.values():
+            said.rows += len(rows)
+
+    def _spent(self, seconds: float) -> dict[str, tuple[float, float]]:
+        """Share out the time since the last answer; gives what estimators had of it, beside and for estimating."""
+        exact, self.join.exact_seconds = self.join.exact_seconds, 0.0
+        own = {name: estimator.taken() for name, estimator in self.estimators.items()}
+        rest = seconds - exact - sum(map(sum, own.values()))
+        if own:
+            own = {name: (beside + rest / len(own), estimating) for name, (beside, estimating) in own.items()}
+        else:
+            exact += rest
+        for name, said in self.said.items():
+            spent = exact + sum(own.get(name, ()))
+            said.seconds += spent
+            self._after[name] += spent
+        return own
+
+    def _note(self, answer: Answer, at: int, spent: Mapping[str, tuple[float, float]]) -> None:
+        for name, (beside, estimating) in spent.items():
+            self.said[name].beside[at] += beside
+            self.said[name].estimation[at] += estimating
+        if answer.final:
+            self.final[at] = answer.observed
+            return
+        for name, said in self.said.items():
+            said.moment[at], said.after[at] = answer.at, self._after[name]
+            if name == WATERMARK:
+                said.value[at] = answer.observed
+            else:
+                estimate = answer.estimates[name]
+                said.value[at], said.low[at], said.high[at] = estimate.value, estimate.low, estimate.high
+
+
+def _run_estimators(
+    names: Sequence[str], spec: WindowSpec, sides: Sides, arrivals: Arrivals, seed: int
+) -> dict[str, Said]:
+    running = _Pass(names, spec, sides, seed)
+    windows = range(sides.first + sides.count)
+    at = 0
+    for moment in sorted({*map(spec.emitted_at, windows), *map(spec.complete_at, windows)}):
+        upto = arrivals.until(moment, at)
+        running.feed(arrivals.slice(at, upto), moment)
+        at = upto
+    observed = running.said[WATERMARK]
+    wrong = _difference("the exact part at its moment", observed.value, sides.arrived(observed.moment))
+    wrong = wrong or _difference("the complete window", running.final, sides.truth)
+    for said in running.said.values():
+        said.wrong = wrong
+    return running.said
+
+
+# -- the other orders of work ------------------------------------------------------------------------------------------
+
+
+class _WatchedJoin:
+    """A join that notes when it let a window go, which is no part of answering the next."""
+
+    def __init__(self, join: Join) -> None:
+        self.closed = 0.0
+        self._join = join
+
+    def add(self, arrivals: Arrivals) -> object:
+        return self._join.add(arrivals)
+
+    def read(self, first: int, last: int) -> Totals:
+        return self._join.read(first, last)
+
+    def close(self, before: int, known: int) -> None:
+        self._join.close(before, known)
+        self.closed = perf_counter()
+
+
+def _run_baseline(name: str, spec: WindowSpec, sides: Sides, arrivals: Arrivals) -> Said:
+    join = _WatchedJoin(LazyJoin(spec) if name == LAZY else ExactJoin(spec))
+    slack = KSlack(max(_MEMORY * LENGTH, 2 * spec.horizon)) if name == SLACK else None
+    said = Said.nothing(sides.count)
+    start = perf_counter()
+    for answer in answered(spec, join, arrivals, slack, spec.emitted_at(sides.first + sides.count - 1)):
+        now = perf_counter()
+        said.seconds += now - start
+        at = answer.window - sides.first
+        if 0 <= at < sides.count:
+            said.value[at], said.moment[at] = answer.observed, answer.at
+            said.after[at] = now - max(start, join.closed)
+        if at == sides.count - 1:
+            break
+        start = perf_counter()
+    said.rows = arrivals.until(int(said.moment[-1]))
+    said.wrong = _difference("what had arrived", said.value, sides.arrived(said.moment))
+    return said
+
+
+def _difference(about: str, found: Floats, expected: Floats) -> str | None:
+    bad = np.flatnonzero(~np.isclose(found, expected, rtol=_CLOSE, atol=_CLOSE))
+    if not len(bad):
+        return None
+    return f"{about}: {found[bad[0]]:g} instead of {expected[bad[0]]:g}, and {len(bad)} windows like it"
