@@ -1,7 +1,7 @@
 """Click-through while clicks are still on their way: two streams, a window join, and a picture of how well it guessed.
 
 Run it with `python examples/ad_clicks.py`. Ads are shown, some are clicked, and clicks arrive late: they come from
-phones, by way of a queue. A board wants to know how many pairs of an impression and a click of the same campaign each 10
+phones, by way of a queue. A board wants to know how many pairs of an impression and a click of one campaign each 10
 seconds have, and it wants to know 5 seconds before they are over. It works in a temporary folder, and ends by itself in
 less than half a minute, much of which Spark needs to start. `--svg FILE` writes the picture elsewhere.
 """

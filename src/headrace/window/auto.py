@@ -13,8 +13,8 @@ from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, a
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 
-_MEMORY = 0.98  # of errors
-_POWER = 6
+_MEMORY = 0.96  # of errors
+_POWER = 3
 _PRIOR = 3.0  # completed windows that the first guess is worth
 _LEAST = 1e-4  # an error below this is luck
 _WORST = 50.0  # one window's error counts no more

@@ -20,7 +20,7 @@ from headrace.window.estimate import Estimate, bounded
 from headrace.window.saved import Saved
 from headrace.window.totals import Floats
 
-_SCORES = 250  # completed windows that quantiles are taken of
+_SCORES = 150  # completed windows that quantiles are taken of
 _ENOUGH = 20  # before that, the estimator's own deviation stands, if it is not too sure of itself
 _UNSURE = 0.05
 _STEP = 0.05  # by which a level moves when a window was outside
