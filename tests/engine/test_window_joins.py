@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,6 +111,24 @@ def test_final_answers_are_a_recomputation_and_late_rows_are_kept_aside(spark: S
         assert [row["value"] for row in again] == [pytest.approx(row["value"]) for row in found]
 
 
+def test_interval_joins(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = steady(200_000, rate=3_000)
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine)
+        view = joined(engine, within="2 ms", revisions="final")
+        for step in batches((left, right), 5):
+            apply(engine, step)
+        near = np.abs(left.event[:, None] - right.event[None, :]) <= 2_000
+        pairs = near & (left.key[:, None] == right.key[None, :])
+        found = view.to_arrow().to_pylist()
+        assert len(found) > 10
+        for window, row in enumerate(found):
+            assert row["value"] == pairs[left.event // 10_000 == window].sum()
+        assert "at most 2 milliseconds apart" in str(view.explain())
+        with pytest.raises(SchemaError, match="say whether they are final"):
+            view.finals()
+
+
 def test_bad_rows_are_refused_or_set_aside(spark: SparkSession, tmp_path: Path) -> None:
     good = Stream.of([1], [1], [1_000], [2_000])
     bad = pa.table(rows(good)).to_pandas()
@@ -139,7 +158,7 @@ def test_bad_rows_are_refused_or_set_aside(spark: SparkSession, tmp_path: Path) 
         ({"estimator": "oracle"}, "not known"),
         ({"interval": 2.0}, "never or always"),
         ({"revisions": "some"}, "revisions='some'"),
-        ({"within": "1 ms"}, "interval joins"),
+        ({"within": "-1 ms"}, "negative"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -19,7 +19,7 @@ from headrace.window.estimators import make_estimator
 from headrace.window.join import WindowJoin
 from headrace.window.spec import WindowSpec
 from headrace.window.told import ANSWERS, read_answers
-from headrace.window.view import LATE, LEARNED, WINDOWS, Side, WindowView
+from headrace.window.view import LATE, LEARNED, Side, WindowView
 
 BIGINT, TIME, DOUBLE, STRING = (SqlType(kind) for kind in ("bigint", "timestamp", "double", "string"))
 
@@ -97,10 +97,11 @@ def micros(moment: object) -> int:
     return int(pa.scalar(moment, pa.timestamp("us", "UTC")).value)
 
 
+@pytest.mark.parametrize("within", [None, "3 ms"])
 @pytest.mark.parametrize(("agg", "key"), [("count", BIGINT), ("sum(v)", STRING), ("avg(right.v)", BIGINT)])
 @pytest.mark.parametrize(("cuts", "buckets"), [(1, 1), (13, 3)])
-def test_answers_are_those_of_one_process(agg: str, key: SqlType, cuts: int, buckets: int) -> None:
-    spec = WindowSpec.parse("10 ms", emit_after="8 ms", horizon="5 ms", agg=agg)
+def test_answers_are_those_of_one_process(within: str | None, agg: str, key: SqlType, cuts: int, buckets: int) -> None:
+    spec = WindowSpec.parse("10 ms", emit_after="8 ms", horizon="5 ms", agg=agg, within=within)
     steps = batches(steady(500_000, rate=4_000), cuts)
     kernel = view(spec, key)
     driven = Driven(kernel, buckets)
@@ -116,8 +117,12 @@ def test_answers_are_those_of_one_process(agg: str, key: SqlType, cuts: int, buc
         assert [row[name] for row in rows] == [pytest.approx(getattr(e, name), rel=1e-6) for e in estimates]
     # Closed windows have left the state; what was learned is one text.
     open_windows = (500_000 + 5_000) // spec.slide - spec.completed_by(500_000)
-    entries = sum(run.rows for (part, _), runs in driven.state.items() for run in runs if part == WINDOWS)
-    assert 0 < entries <= 10 * (open_windows + 1)
+    kept = [run for (part, _), runs in driven.state.items() for run in runs if part in kernel.part.arrangements]
+    entries = sum(run.rows for run in kept)
+    if within is None:
+        assert 0 < entries <= 10 * (open_windows + 1)
+    else:  # rows, of which a quarter may be of no use any more before they go
+        assert 0 < entries <= 2 * (open_windows + 2) * 2 * 40 * (1 if cuts > 1 else 50)
     assert [run.rows for run in driven.state[LEARNED, 0]] == [1]
 
 

@@ -326,6 +326,8 @@ class Engine:
         window, slide : the length of windows, and by how much they slide; they tumble if that is left out.
         emit_after : how long after its start a window is answered; at its end if that is left out.
         horizon : how late rows may be, ten windows if that is left out; later ones are in `late()`, and in no answer.
+        within : for an interval join, how far apart the times of two rows may be; a pair belongs to the window of its
+            left row. All rows of a window meet if that is left out.
         agg : "count", "sum(v)" or "avg(v)", of a column of the left table, or of the right one as in "sum(right.v)".
         estimator : "auto", "delay", "aema", "svi", "mlp" or "observed".
         interval : how often the answer should be between `low` and `high`.

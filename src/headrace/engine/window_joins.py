@@ -26,7 +26,7 @@ from headrace.window.estimators import make_estimator
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec
 from headrace.window.told import ANSWERS, read_answers
-from headrace.window.view import LATE, REVISIONS, WINDOWS, Side, WindowView
+from headrace.window.view import LATE, REVISIONS, Side, WindowView
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -72,11 +72,6 @@ def plan_window_join(name: str, definition: Definition, tables: Mapping[str, Tab
         agg=asked["agg"],
         within=asked.get("within"),
     )
-    if spec.within is not None:
-        raise SchemaError(
-            f"window join {name!r}: interval joins (within=...) are not kept as views yet",
-            way_out="leave within out, so that all rows of a window meet",
-        )
     make_estimator(asked["estimator"], spec, interval=asked["interval"])  # says what is wrong with either
     if asked["revisions"] not in REVISIONS:
         raise SchemaError(
@@ -169,7 +164,7 @@ class WindowJoinExplanation(Explained):
             f"  answered   {self.answered}: what has arrived, and by {self.estimator!r} what is still to come, with an",
             f"             interval that should hold {self.interval:.0%} of the time; told: {self.revisions}",
             f"  complete   {self.complete}",
-            f"  state      {self.state_bytes:,} bytes: {self.open_entries:,} keys of open windows, {self.answers:,} "
+            f"  state      {self.state_bytes:,} bytes: {self.open_entries:,} entries of open windows, {self.answers:,} "
             f"answers, what was learned, {self.too_late:,} rows that came too late",
             "  a step     costs in proportion to the rows that arrive and the windows that are due",
         ]
@@ -241,17 +236,28 @@ class WindowJoinView(View):
             strategy=WINDOW_JOIN,
             why="it was asked for",
             aggregate=str(spec.aggregate),
-            windows=f"of {times[0]}, which {slides}",
+            windows=f"of {times[0]}, which {slides}" + self._near(),
             answered=f"{times[2]} after the start of a window",
             complete=f"{times[3]} after the end of a window; a row that is later is set aside",
             estimator=kernel.estimator,
             interval=kernel.interval,
             revisions=kernel.revisions,
-            open_entries=sum(bucket.live for bucket in state[WINDOWS]),
+            open_entries=sum(bucket.live for part in kernel.part.arrangements for bucket in state[part]),
             too_late=self.late().num_rows,
             answers=self.rows,
             state_bytes=sum(run.bytes for buckets in state.values() for b in buckets for run in b.runs),
             last_step=snapshot.summary,
+        )
+
+    def _near(self) -> str:
+        within = self._kernel.spec.within
+        return "" if within is None else f"; rows meet that are at most {Duration(within)} apart"
+
+    def finals(self, since: int = 0) -> pa.Table:
+        """A window join tells what is final itself."""
+        raise SchemaError(
+            f"{self.name!r} is a window join, and its answers say whether they are final",
+            way_out="create it with revisions='final' or 'all', and read the rows with final = true",
         )
 
     def analyze(self) -> Any:

@@ -37,6 +37,7 @@ def window_join(
     slide: object = None,
     emit_after: object = None,
     horizon: object = None,
+    within: object = None,
     agg: str = "count",
     estimator: str = "auto",
     interval: float = 0.95,
@@ -53,13 +54,13 @@ def window_join(
     Parameters
     ----------
     on, time, arrival : columns that both DataFrames have. Without an arrival, rows of streams arrive as they are read.
-    window, slide, emit_after, horizon, agg, estimator, interval, revisions : as for `Engine.window_join`.
+    window, slide, emit_after, horizon, within, agg, estimator, interval, revisions : as for `Engine.window_join`.
 
     The rows: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
     asked = {"window": window, "slide": slide, "emit_after": emit_after, "horizon": horizon, "agg": agg}
-    asked |= {"estimator": estimator, "interval": interval, "revisions": revisions}
+    asked |= {"within": within, "estimator": estimator, "interval": interval, "revisions": revisions}
     sides = _Sides(left, right, keys, time, arrival, Aggregate.parse(agg))
     streaming = sides.is_streaming()
     if not streaming and arrival is None:

@@ -134,7 +134,7 @@ def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Delt
         value, more = _moving(was, more, group_of, first)
         others, more_others = (right, more_right) if spec.aggregate.side == LEFT else (left, more_left)
         total = more * others + value * more_others + more * more_others
-    window, moment = ((change.words[i] ^ _SIGN).view(np.int64) for i in (0, -1))
+    window, moment = (times_of(change.words[i]) for i in (0, -1))
     deltas = Deltas.of(moment, window, np.stack([more_left, more_right, matches, total]))
     return deltas, Run(keys, ring.sum_by(change.payload, group_of, groups))
 
@@ -186,3 +186,9 @@ def repeated(first: Times, times: Times) -> tuple[Times, NDArray[np.int64]]:
 def time_words(times: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Times, or windows, as words that are in the same order."""
     return times.astype(np.int64).view(np.uint64) ^ _SIGN
+
+
+def times_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Back from words to times."""
+    times: NDArray[np.int64] = (words ^ _SIGN).view(np.int64)
+    return times

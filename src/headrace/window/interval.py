@@ -10,14 +10,14 @@ where a new row of the right side asks once for each window that its partners ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import runs_to_merge
+from headrace.relation.arrangement import AnyRun, runs_to_merge
 from headrace.relation.kernels import Words
 from headrace.relation.run import Run, consolidate, merge
 from headrace.rings.double import Compensated
@@ -30,7 +30,7 @@ from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
 
 _Amounts = tuple[Times, Floats]
 
-_RING = Product((Integer(), Compensated()))  # rows of one key and time, and the sum of their values
+ROWS = Product((Integer(), Compensated()))  # rows of one key and time, and the sum of their values
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class _Kept:
     sums: Floats
 
     @classmethod
-    def of(cls, run: Run) -> _Kept:
+    def of(cls, given: AnyRun) -> _Kept:
+        run = given if isinstance(given, Run) else given.take(np.arange(given.rows))
         values = Compensated().values(run.payload[1:])
         return cls(run, *(np.concatenate([[0.0], np.cumsum(column)]) for column in (run.payload[0], values)))
 
@@ -63,12 +64,14 @@ class _Kept:
 class IntervalJoin:
     """The exact part of a join of rows that are close in time."""
 
-    def __init__(self, spec: WindowSpec) -> None:
+    def __init__(self, spec: WindowSpec, state: Sequence[Sequence[AnyRun]] = ((), ())) -> None:
         assert spec.within is not None
         self.spec = spec
         self.within = spec.within
         self.open = OpenWindows()
-        self._sides: tuple[list[_Kept], list[_Kept]] = ([], [])
+        left, right = ([_Kept.of(run) for run in runs] for runs in state)
+        self._sides: tuple[list[_Kept], list[_Kept]] = (left, right)
+        self._added: tuple[list[Run], list[Run]] = ([], [])
         self._purged: int | None = None
 
     def add(self, arrivals: Arrivals, moments: Times | None = None) -> Deltas:
@@ -92,13 +95,38 @@ class IntervalJoin:
         if self._purged is not None and edge - self._purged < self.spec.length + self.spec.horizon + self.within:
             return
         self._purged = edge
-        for side, limit in ((LEFT, edge), (RIGHT, edge - self.within)):
-            kept = []
+        for side in (LEFT, RIGHT):
+            limit, kept = self._limit(side, before), []
             for one in self._sides[side]:
                 stays = np.flatnonzero(one.run.words[-1] >= time_words(np.array([limit]))[0])
                 if len(stays):
                     kept.append(one if len(stays) == one.run.rows else _Kept.of(one.run.take(stays)))
             self._sides[side][:] = kept
+
+    def change(self, side: int, before: Sequence[AnyRun], closed: int) -> tuple[Run, int] | None:
+        """What was added to a side, less what it need not keep once windows before one are closed, if that is much.
+
+        Gives by how many entries the side grows, about; None if nothing changes.
+        """
+        added = self._added[side]
+        edge = time_words(np.array([self._limit(side, closed)]))[0]
+        gone = [np.flatnonzero(run.words[-1] < edge) for run in before]
+        expired = sum(map(len, gone))
+        # Entries are in the order of their keys, so those that go are all over: not before many of them can.
+        if 4 * expired < sum(run.rows for run in before):
+            gone, expired = [], 0
+        parts = list(added)
+        for run, at in zip(before, gone, strict=bool(gone)):
+            some = run.take(at)
+            parts.append(Run(some.words, ROWS.negate(some.payload)))
+        merged = merge(ROWS, parts) if parts else None
+        if merged is None or not merged.rows:
+            return None
+        return merged, sum(run.rows for run in added) - expired
+
+    def _limit(self, side: int, closed: int) -> int:
+        """The time before which a side has no partners any more, if windows before one are closed."""
+        return self.spec.start(closed) - (0 if side == LEFT else self.within)
 
     @property
     def entries(self) -> int:
@@ -110,7 +138,7 @@ class IntervalJoin:
             return []
         words = np.concatenate([rows.key, time_words(rows.event)[None, :]])
         payload = (np.ones(len(rows), np.int64), *Compensated().lift(rows.value))
-        return [_Kept.of(consolidate(_RING, words, payload, {}))]
+        return [_Kept.of(consolidate(ROWS, words, payload, {}))]
 
     def _add(self, arrivals: Arrivals, moment: int) -> Deltas:
         left, right = (arrivals.take(arrivals.side == side) for side in (LEFT, RIGHT))
@@ -154,10 +182,11 @@ class IntervalJoin:
 
     def _keep(self, side: int, coming: list[_Kept]) -> None:
         for one in coming:
+            self._added[side].append(one.run)
             kept = self._sides[side]
             sizes = [other.run.rows for other in kept]
             chosen = runs_to_merge(sizes, one.run.rows, sum(sizes) + one.run.rows)
-            merged = merge(_RING, [*(kept[i].run for i in chosen), one.run]) if chosen else one.run
+            merged = merge(ROWS, [*(kept[i].run for i in chosen), one.run]) if chosen else one.run
             rest = [other for i, other in enumerate(kept) if i not in chosen]
             self._sides[side][:] = [*rest, _Kept.of(merged) if chosen else one]
 

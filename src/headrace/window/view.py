@@ -7,7 +7,7 @@ Both stages keep runs and nothing else, so a window join is committed, restarted
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State
 from headrace.operators.layout import COUNT
 from headrace.plan.expression import Expression
-from headrace.relation.arrangement import AnyRun, scan
+from headrace.relation.arrangement import scan
 from headrace.relation.columns import take_column
-from headrace.relation.kernels import Words
 from headrace.relation.keys import KeyLayout, validity
 from headrace.relation.run import Run, consolidate, merge
 from headrace.rings import Group
@@ -31,8 +30,9 @@ from headrace.rings.product import Product
 from headrace.window.answers import Answer, Answers
 from headrace.window.arrivals import Arrivals
 from headrace.window.estimators import make_estimator
-from headrace.window.exact import closing, counted, ring_of, spread, summed, time_words
+from headrace.window.exact import time_words, times_of
 from headrace.window.join import bucket_of
+from headrace.window.parts import ExactPart, exact_part
 from headrace.window.saved import from_text, to_text
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.tally import DelayCounts, Tally, delay_cells
@@ -40,7 +40,7 @@ from headrace.window.told import ANSWERS, Told
 from headrace.window.totals import Deltas
 
 SOURCES = ("left", "right")
-WINDOWS, LATE, LEARNED = "windows", "late", "learned"
+LATE, LEARNED = "late", "learned"
 ESTIMATE, FINAL, ALL = "estimate", "final", "all"
 REVISIONS = (ESTIMATE, FINAL, ALL)
 
@@ -81,6 +81,11 @@ class WindowView:
     # -- the protocol of a view ---------------------------------------------------------------------------------------
 
     @cached_property
+    def part(self) -> ExactPart:
+        """The exact part."""
+        return exact_part(self.spec)
+
+    @cached_property
     def sides(self) -> tuple[MapSide, ...]:
         return tuple(
             MapSide(s.table, source, s.only, s.keys, (s.event, s.arrival, *(() if s.value is None else (s.value,))))
@@ -89,7 +94,7 @@ class WindowView:
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
-        return {WINDOWS: ring_of(self.spec), LATE: COUNT, LEARNED: COUNT, ANSWERS: COUNT}
+        return {**self.part.arrangements, LATE: COUNT, LEARNED: COUNT, ANSWERS: COUNT}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -98,7 +103,7 @@ class WindowView:
 
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
-        return ((WINDOWS, LATE), (LEARNED, ANSWERS))
+        return ((*self.part.arrangements, LATE), (LEARNED, ANSWERS))
 
     def home(self, part: str, bucket: int) -> int:
         return bucket
@@ -163,11 +168,9 @@ class WindowView:
         if not len(arrivals):
             return {}
         moments = self.spec.seen_from(arrivals.arrival)
-        window, rows = spread(self.spec, arrivals.event)
-        spaced, seen = (arrivals, moments) if rows is None else (arrivals.take(rows), moments[rows])
         cells = np.concatenate([moments[None, :], delay_cells(self.spec, arrivals)])
         return {
-            _ROWS: summed(self.spec, spaced, window, seen),
+            _ROWS: self.part.run(arrivals, moments),
             _DELAYS: consolidate(COUNT, time_words(cells), COUNT.ones(len(arrivals)), {}),
             _CLOCK: _clock(arrivals.arrival),
         }
@@ -195,26 +198,13 @@ class WindowView:
         clock = merge(COUNT, incoming[_CLOCK])
         done.sent.append(Sent(1, _ONE, _CLOCK, clock))
         if incoming.get(_ROWS):
-            change = merge(ring_of(self.spec), incoming[_ROWS])
-            deltas, kept = counted(self.spec, state[WINDOWS], change)
-            last = int(_times(clock.words[0]).max())
-            done.runs[WINDOWS], done.live[WINDOWS] = self._without_closed(state[WINDOWS], kept, last)
+            rows = merge(self.part.travelling, incoming[_ROWS])
+            deltas, grown = self.part.count(state, rows, int(times_of(clock.words[0]).max()))
+            for part, (run, more) in grown.items():
+                done.runs[part], done.live[part] = run, more
             done.sent.append(Sent(1, _ONE, _DELTAS, _delta_run(deltas)))
             done.sent.append(Sent(1, _ONE, _DELAYS, merge(COUNT, incoming[_DELAYS])))
         return done
-
-    def _without_closed(self, runs: Sequence[AnyRun], change: Run, now: int) -> tuple[Run, int]:
-        """A change, less all entries of windows that are complete; and by how many entries the state grows, about."""
-        ring, before = ring_of(self.spec), self.spec.completed_by(now)
-        (gone,) = closing([change], before)
-        parts = [change.take(np.arange(gone, change.rows))]
-        for run, count in zip(runs, closing(runs, before), strict=True):
-            if count:
-                closed = run.take(np.arange(count))
-                parts.append(Run(closed.words, ring.negate(closed.payload)))
-        merged = merge(ring, parts)
-        grown = parts[0].rows - sum(part.rows for part in parts[1:])
-        return merged, grown
 
     # -- the second stage ---------------------------------------------------------------------------------------------
 
@@ -244,15 +234,15 @@ class WindowView:
 
 
 def _tally(incoming: Incoming) -> Tally:
-    clock = _times(merge(COUNT, incoming[_CLOCK]).words[0])
+    clock = times_of(merge(COUNT, incoming[_CLOCK]).words[0])
     deltas, delays = Deltas.nothing(), DelayCounts.nothing()
     if incoming.get(_DELTAS):
         run = merge(_DELTA, incoming[_DELTAS], keep_zeros=True)
         numbers = [*(column.astype(np.float64) for column in run.payload[:3]), Compensated().values(run.payload[3:])]
-        deltas = Deltas(_times(run.words[0]), _times(run.words[1]), np.stack(numbers))
+        deltas = Deltas(times_of(run.words[0]), times_of(run.words[1]), np.stack(numbers))
     if incoming.get(_DELAYS):
         run = merge(COUNT, incoming[_DELAYS])
-        delays = DelayCounts(_times(run.words[0]), _times(run.words[1:]), run.payload[0].astype(np.float64))
+        delays = DelayCounts(times_of(run.words[0]), times_of(run.words[1:]), run.payload[0].astype(np.float64))
     return Tally(deltas, delays, int(clock.min()) if len(deltas) else None, int(clock.max()))
 
 
@@ -275,12 +265,6 @@ def _replaced(before: Run | None, text: str) -> tuple[Run, int]:
     words = np.concatenate([before.words, before.words + np.uint64(1)], axis=1)
     old = before.values[_TEXT].cast(pa.large_string())
     return Run(words, (np.array([-1, 1]),), {_TEXT: pa.concat_arrays([old, values])}), 0
-
-
-def _times(words: Words | NDArray[np.uint64]) -> Times:
-    """Back from words to times."""
-    times: Times = (words ^ np.uint64(1 << 63)).view(np.int64)
-    return times
 
 
 def _micros(column: pa.Array) -> Times:

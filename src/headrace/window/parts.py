@@ -1,0 +1,122 @@
+"""The exact part of a window join in one bucket of a view: what its rows travel as, what it keeps, what it gives.
+
+There are two kinds, as there are two kinds of window joins: all rows of a window meet, or rows that are close in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from headrace.relation.arrangement import AnyRun
+from headrace.relation.run import Run, consolidate, merge
+from headrace.rings import Group
+from headrace.rings.double import Compensated
+from headrace.window.arrivals import Arrivals
+from headrace.window.exact import closing, counted, ring_of, spread, summed, time_words, times_of
+from headrace.window.interval import ROWS, IntervalJoin
+from headrace.window.spec import Times, WindowSpec
+from headrace.window.totals import Deltas
+
+State = Mapping[str, Sequence[AnyRun]]
+Grown = dict[str, tuple[Run, int]]
+"""What is added to arrangements, and by how many entries each grows, about."""
+
+
+class ExactPart(Protocol):
+    """Counts the rows of one bucket."""
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        """What is kept."""
+        ...
+
+    @property
+    def travelling(self) -> Group:
+        """What is added up of rows on their way."""
+        ...
+
+    def run(self, arrivals: Arrivals, moments: Times) -> Run:
+        """Rows as they travel, with the moments from which on they are seen."""
+        ...
+
+    def count(self, state: State, rows: Run, now: int) -> tuple[Deltas, Grown]:
+        """What rows add to windows; and to what is kept, less what is complete by now."""
+        ...
+
+
+@dataclass(frozen=True)
+class SameWindow:
+    """All rows of a window meet: kept are the counts and sums of (window, key)."""
+
+    spec: WindowSpec
+
+    NAME = "windows"
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {self.NAME: ring_of(self.spec)}
+
+    @property
+    def travelling(self) -> Group:
+        return ring_of(self.spec)
+
+    def run(self, arrivals: Arrivals, moments: Times) -> Run:
+        window, rows = spread(self.spec, arrivals.event)
+        if rows is not None:
+            arrivals, moments = arrivals.take(rows), moments[rows]
+        return summed(self.spec, arrivals, window, moments)
+
+    def count(self, state: State, rows: Run, now: int) -> tuple[Deltas, Grown]:
+        ring, before, runs = ring_of(self.spec), self.spec.completed_by(now), state[self.NAME]
+        deltas, change = counted(self.spec, runs, rows)
+        (gone,) = closing([change], before)
+        kept = change.take(np.arange(gone, change.rows))
+        closed = [run.take(np.arange(count)) for run, count in zip(runs, closing(runs, before), strict=True) if count]
+        parts = [kept, *(Run(run.words, ring.negate(run.payload)) for run in closed)]
+        return deltas, {self.NAME: (merge(ring, parts), kept.rows - sum(run.rows for run in closed))}
+
+
+@dataclass(frozen=True)
+class Near:
+    """Rows that are close in time meet: kept are the rows of both sides by (key, time)."""
+
+    spec: WindowSpec
+
+    NAMES = ("left_rows", "right_rows")
+
+    @property
+    def arrangements(self) -> Mapping[str, Group]:
+        return dict.fromkeys(self.NAMES, ROWS)
+
+    @property
+    def travelling(self) -> Group:
+        return ROWS
+
+    def run(self, arrivals: Arrivals, moments: Times) -> Run:
+        first = time_words(np.stack([moments, arrivals.side.astype(np.int64)]))
+        words = np.concatenate([first, arrivals.key, time_words(arrivals.event)[None, :]])
+        return consolidate(ROWS, words, (np.ones(len(arrivals), np.int64), *Compensated().lift(arrivals.value)), {})
+
+    def count(self, state: State, rows: Run, now: int) -> tuple[Deltas, Grown]:
+        join = IntervalJoin(self.spec, [state[name] for name in self.NAMES])
+        times = rows.payload[0]
+        value = np.repeat(Compensated().values(rows.payload[1:]) / times, times)
+        moments, sides = (np.repeat(times_of(rows.words[i]), times) for i in (0, 1))
+        event = np.repeat(times_of(rows.words[-1]), times)
+        key = np.repeat(rows.words[2:-1], times, axis=1)
+        deltas = join.add(Arrivals(sides.astype(np.int8), key, value, event, event), moments)
+        grown: Grown = {}
+        for side, name in enumerate(self.NAMES):
+            change = join.change(side, state[name], self.spec.completed_by(now))
+            if change is not None:
+                grown[name] = change
+        return deltas, grown
+
+
+def exact_part(spec: WindowSpec) -> ExactPart:
+    """The exact part that a window join needs."""
+    return SameWindow(spec) if spec.within is None else Near(spec)
