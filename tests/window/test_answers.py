@@ -8,6 +8,7 @@ from headrace.datasets.disorder import Stream
 from headrace.window.answers import Answer, Answers
 from headrace.window.estimators import make_estimator
 from headrace.window.join import WindowJoin
+from headrace.window.saved import to_text
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Bucket, Tally
 
@@ -99,3 +100,40 @@ def test_windows_that_have_no_row_by_their_moment_are_answered_all_the_same() ->
     answers = [a for a in WindowJoin(spec, {}).feed(arrivals_of((stream, stream))) if not a.final]
     assert [a.observed for a in answers] == [0.0] * len(answers)
     assert len(answers) > 20
+
+
+def test_of_silence_nothing_is_told_and_nothing_is_left_behind() -> None:
+    """A stream that stops for a day, and one whose clock is off by centuries, cost no more than their rows."""
+    left, right = steady(300_000, rate=5_000)
+    day = 86_400_000_000
+    parts = [
+        [Stream.of(s.key, s.value, s.event + pause, s.arrival + pause) for s in (left, right)]
+        for pause in (0, day + 3_000, 3 * day, 300 * 365 * day)
+    ]
+    rows = [arrivals_of((part[0], part[1])) for part in parts]
+    found = []
+    for batches in (1, 40):
+        answers = Answers(SPEC, {"auto": make_estimator("auto", SPEC)})
+        bucket, told = Bucket(SPEC), []
+        for some in rows:
+            for batch in np.array_split(np.arange(len(some)), batches):
+                told += answers.advance(bucket.add(some.slice(int(batch[0]), int(batch[-1]) + 1)))
+        found.append([numbers(answer) for answer in told])
+        assert len(to_text(answers)) < 500_000
+    assert len(found[0]) < 4 * 80
+    assert [a[:4] for a in found[1]] == [a[:4] for a in found[0]]
+    final = {a[0]: a[3] for a in found[0] if a[2]}
+    truth = recomputed(left, right, SPEC.length, SPEC.slide)
+    assert [final[3 * day // SPEC.slide + w] for w in range(2, 25)] == [truth[w][2] for w in range(2, 25)]
+    # It goes on with what it knew.
+    early = {a[0]: a[4] for a in found[0] if not a[2]}
+    again = [3 * day // SPEC.slide + w for w in range(5, 25)]
+    assert np.mean([abs(early[w] - final[w]) / final[w] for w in again]) < 0.2
+
+
+def test_silence_ends_when_time_is_told_to_pass() -> None:
+    rows = arrivals_of(steady(100_000, rate=5_000))
+    join = WindowJoin(SPEC, {"auto": make_estimator("auto", SPEC)})
+    told = list(join.feed(rows, until=10**12))
+    assert [a.window for a in told if a.final][-1] < 25
+    assert list(join.feed(rows.slice(0, 0), until=2 * 10**12)) == []

@@ -41,6 +41,7 @@ class _Progress:
     completed: int  # the next window to complete
     first: int | None = None  # the first window that was answered; None as long as no row has come for any that is due
     earliest: int | None = None  # the first window that has a row, however late
+    heard: int | None = None  # the last moment at which something new was seen
 
 
 @dataclass
@@ -87,6 +88,9 @@ class Answers(Saved):
             moment, completes = self._next()
             if moment > end:
                 break
+            if self._is_silent(moment):
+                self._pass_over(tally, at[0], end)
+                continue
             at = self._take(tally, moment, at)
             if not self._is_before_all():
                 yield self._complete() if completes else self._answer()
@@ -122,6 +126,8 @@ class Answers(Saved):
         if upto[0] > at[0]:
             more = deltas.slice(at[0], upto[0])
             self.windows.add(more.window, more.amounts)
+            if self._progress is not None:
+                self._progress.heard = max(int(more.moment[-1]), self._progress.heard or int(more.moment[-1]))
             if self._progress is not None and self._progress.first is None:
                 earliest = int(more.window.min())
                 known = self._progress.earliest
@@ -131,6 +137,24 @@ class Answers(Saved):
             for estimator in self.estimators.values():
                 estimator.observe(arrived)
         return upto
+
+    def _is_silent(self, moment: int) -> bool:
+        """Whether all that has been heard of is complete, and nothing new has come since."""
+        assert self._progress is not None
+        heard = self._progress.heard
+        return heard is not None and moment > heard + self.spec.complete_at(0) + self.spec.slide
+
+    def _pass_over(self, tally: Tally, at: int, end: int) -> None:
+        """Go on to the first window that is due when something is heard again: of silence there is nothing to tell."""
+        assert self._progress is not None
+        moments = tally.deltas.moment
+        until = min(int(moments[at]), end + 1) if at < len(moments) else end + 1
+        due = max(-((self.spec.emit_after - until) // self.spec.slide), self._progress.emitted)
+        self._progress.emitted = self._progress.completed = due
+        if self._progress.first is not None:
+            self._progress.first = due  # a stream that begins again begins within a window
+        if at < len(moments) and until == moments[at]:
+            self._progress.heard = until
 
     def _is_before_all(self) -> bool:
         """Whether the window that is due comes before all that there are; then it is passed over."""

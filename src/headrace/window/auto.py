@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined
+from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 
@@ -65,7 +66,7 @@ class AutoEstimator(Saved):
     def complete(self, window: Seen) -> None:
         for estimator in self.estimators:
             estimator.complete(window)
-        said = self._said.pop(window.window, None)
+        said = taken(self._said, window.window)
         final = answer_of(self.spec, window.matches, window.total)
         if said is None or not math.isfinite(final) or not final:
             return

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from headrace.window.estimate import Estimate, bounded
+from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.totals import Floats
 
@@ -76,7 +77,7 @@ class Calibration(Saved):
 
     def complete(self, window: int, final: float) -> None:
         """See what a window came to."""
-        given = self._given.pop(window, None)
+        given = taken(self._given, window)
         self._completed += 1
         # Before the first window had completed, estimators knew little: how far off they were then says nothing now.
         if self._informed is None or window < self._informed:

@@ -27,7 +27,7 @@ from headrace.window.estimate import (
     Seen,
     combined,
 )
-from headrace.window.learned import Shrinkage
+from headrace.window.learned import Shrinkage, taken
 from headrace.window.level import level_of
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
@@ -93,7 +93,7 @@ class DelayEstimator(Saved):
         return combined(spec, parts, self.interval)
 
     def complete(self, window: Seen) -> None:
-        said = self._said.pop(window.window, None)
+        said = taken(self._said, window.window)
         if said is None:
             return
         for name, final in window.parts().items():

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from headrace.window.saved import Saved
 
+T = TypeVar("T")
+
 _MEMORY = 0.97  # the weight of a completed window beside that of the next
 _PRIOR = 4.0  # completed windows that the first guess is worth
+
+
+def taken(said: dict[int, T], window: int) -> T | None:
+    """Take out what was said of a window that is complete; and of any before it, which are past."""
+    for past in [other for other in said if other < window]:
+        del said[past]
+    return said.pop(window, None)
 
 
 @dataclass

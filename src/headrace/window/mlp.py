@@ -26,6 +26,7 @@ from headrace.window.estimate import (
     Seen,
     combined,
 )
+from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
@@ -177,7 +178,7 @@ class MlpEstimator(Saved):
         return combined(self.spec, parts, self.interval)
 
     def complete(self, window: Seen) -> None:
-        said = self._said.pop(window.window, None)
+        said = taken(self._said, window.window)
         if said is not None:
             for name, final in window.parts().items():
                 self._parts[name].learn(*said[name], final)

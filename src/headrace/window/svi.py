@@ -32,6 +32,7 @@ from headrace.window.estimate import (
     Seen,
     combined,
 )
+from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 
@@ -145,7 +146,7 @@ class SviEstimator(Saved):
         return combined(self.spec, parts, self.interval)
 
     def complete(self, window: Seen) -> None:
-        observed = self._observed.pop(window.window, None)
+        observed = taken(self._observed, window.window)
         if observed is not None:
             for name, final in window.parts().items():
                 self._parts[name].learn(observed[name], final)

@@ -89,44 +89,36 @@ class Deltas:
 class OpenWindows(Saved):
     """The totals of all open windows; those that were never touched are zero."""
 
-    saved = ("_first", "_numbers")
+    saved = ("_window", "_numbers")
 
     def __init__(self) -> None:
-        self._first = 0
+        # Only windows that have rows, in their order: there may be years of silence between two of them.
+        self._window = np.zeros(0, np.int64)
         self._numbers = np.zeros((4, 0))
 
     def add(self, window: Times, amounts: Floats) -> None:
         """Add to windows, each of which may be named several times; `amounts` has four rows."""
         if not len(window):
             return
-        self._cover(int(window.min()), int(window.max()) + 1)
-        at, width = window - self._first, self._numbers.shape[1]
-        for row, amount in zip(self._numbers, amounts, strict=True):
-            row += np.bincount(at, weights=amount, minlength=width)
+        coming, at = np.unique(window, return_inverse=True)
+        together = np.union1d(self._window, coming)
+        numbers = np.zeros((4, len(together)))
+        numbers[:, np.searchsorted(together, self._window)] = self._numbers
+        where = np.searchsorted(together, coming)
+        for row, amount in zip(numbers, amounts, strict=True):
+            row[where] += np.bincount(at, weights=amount, minlength=len(coming))
+        self._window, self._numbers = together, numbers
 
     def read(self, first: int, last: int) -> Totals:
         """The windows from the first up to, but not including, the last."""
         window = np.arange(first, last)
-        at = window - self._first
-        inside = (at >= 0) & (at < self._numbers.shape[1])
         numbers = np.zeros((4, len(window)))
-        numbers[:, inside] = self._numbers[:, at[inside]]
+        start, stop = np.searchsorted(self._window, (first, last))
+        numbers[:, self._window[start:stop] - first] = self._numbers[:, start:stop]
         return Totals(window, *numbers)
 
     def forget(self, before: int) -> None:
         """Let windows before one go."""
-        gone = min(max(before - self._first, 0), self._numbers.shape[1])
+        gone = int(np.searchsorted(self._window, before))
         if gone:
-            self._numbers = self._numbers[:, gone:].copy()
-            self._first += gone
-
-    def _cover(self, first: int, last: int) -> None:
-        width = self._numbers.shape[1]
-        if not width:
-            self._first, self._numbers = first, np.zeros((4, last - first))
-            return
-        before, after = max(0, self._first - first), max(0, last - self._first - width)
-        if before or after:
-            # Room for as many again, so that windows that open one by one are not copied one by one.
-            self._numbers = np.pad(self._numbers, ((0, 0), (before, after and after + width)))
-            self._first -= before
+            self._window, self._numbers = self._window[gone:].copy(), self._numbers[:, gone:].copy()

@@ -117,12 +117,15 @@ class WindowView:
             (side.arrival, rows.arguments[1]),
         ]
         reasons: dict[int, str] = {}
+        whole = np.ones(len(rows.diff), bool)
         for expression, column in named:
             if column.null_count:
                 what = "time" if expression in (side.event, side.arrival) else "key"
-                missing = np.flatnonzero(~validity(column))
-                reasons |= {int(i): f"NULL in the {what} {expression} of a window join" for i in missing}
-        known = np.array([i for i in range(len(rows.diff)) if i not in reasons], np.int64)
+                missing = ~validity(column)
+                whole &= ~missing
+                said = f"NULL in the {what} {expression} of a window join"
+                reasons |= {int(i): said for i in np.flatnonzero(missing)}
+        known = np.flatnonzero(whole)
         event, arrival = (_micros(take_column(column, known)) for column in rows.arguments[:2])
         early = known[arrival < event]
         reasons |= {int(i): f"its {side.event} is after its arrival at {side.arrival}" for i in early}
