@@ -103,6 +103,7 @@ def test_final_answers_are_a_recomputation_and_late_rows_are_kept_aside(spark: S
         assert "sum(right.v)" in text
         assert "2 rows that came too late" in text
         assert view.explain().to_dict()["too_late"] == 2
+        assert (view.explain().missed, "missed" in text) == (0, False)
         assert engine.status()["views"][0]["rows"] == len(found)
         engine.drop("pairs")
         # Filled from the rows that tables have, in the order of their arrival: the same answers.
@@ -127,6 +128,18 @@ def test_interval_joins(spark: SparkSession, tmp_path: Path) -> None:
         assert "at most 2 milliseconds apart" in str(view.explain())
         with pytest.raises(SchemaError, match="say whether they are final"):
             view.finals()
+
+
+def test_what_comes_in_steps_of_its_own_after_time_has_passed_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = steady(200_000, rate=1_000)
+    with hr.Engine(spark, tmp_path) as engine:
+        tables(engine)
+        view = joined(engine)
+        engine.apply({"r": rows(left)})
+        engine.apply({"s": rows(right)})
+        explained = view.explain()
+        assert explained.missed > 100
+        assert f"{explained.missed:,} rows of windows that were complete" in str(explained)
 
 
 def test_bad_rows_are_refused_or_set_aside(spark: SparkSession, tmp_path: Path) -> None:

@@ -137,3 +137,17 @@ def test_silence_ends_when_time_is_told_to_pass() -> None:
     told = list(join.feed(rows, until=10**12))
     assert [a.window for a in told if a.final][-1] < 25
     assert list(join.feed(rows.slice(0, 0), until=2 * 10**12)) == []
+
+
+def test_rows_of_windows_that_are_past_are_counted() -> None:
+    left, right = steady(200_000, rate=5_000)
+    whole = WindowJoin(SPEC, {})
+    list(whole.feed(arrivals_of((left, right))))
+    assert whole.answers.missed == 0
+    # One side after the other: when the second comes, time has passed.
+    apart = WindowJoin(SPEC, {})
+    list(apart.feed(arrivals_of((left, right.take([])))))
+    closed = apart.answers.closed
+    list(apart.feed(arrivals_of((left.take([]), right))))
+    assert closed is not None
+    assert apart.answers.missed == (right.event // SPEC.slide < closed).sum() > 0

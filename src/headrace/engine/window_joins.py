@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,8 +17,10 @@ from headrace.errors import SchemaError
 from headrace.plan.explained import Explained
 from headrace.plan.expression import column
 from headrace.relation import runfile
+from headrace.relation.arrangement import scan
 from headrace.relation.duration import Duration
 from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import BucketState, Snapshot
 from headrace.runtime.openruns import OPEN
@@ -26,7 +29,7 @@ from headrace.window.estimators import make_estimator
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec
 from headrace.window.told import ANSWERS, read_answers
-from headrace.window.view import LATE, REVISIONS, Side, WindowView
+from headrace.window.view import LATE, LEARNED, REVISIONS, TEXT, Side, WindowView
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -153,6 +156,7 @@ class WindowJoinExplanation(Explained):
     revisions: str
     open_entries: int
     too_late: int
+    missed: int
     answers: int
     state_bytes: int
     last_step: dict[str, Any]
@@ -168,6 +172,11 @@ class WindowJoinExplanation(Explained):
             f"answers, what was learned, {self.too_late:,} rows that came too late",
             "  a step     costs in proportion to the rows that arrive and the windows that are due",
         ]
+        if self.missed:
+            lines.append(
+                f"  missed     {self.missed:,} rows of windows that were complete already: time had passed in an earlier "
+                "step. Rows that arrive together belong into one step"
+            )
         if self.last_step:
             lines.append(f"  last step  {self.last_step['text']}")
         return "\n".join(lines)
@@ -244,10 +253,15 @@ class WindowJoinView(View):
             revisions=kernel.revisions,
             open_entries=sum(bucket.live for part in kernel.part.arrangements for bucket in state[part]),
             too_late=self.late().num_rows,
+            missed=self._missed(snapshot),
             answers=self.rows,
             state_bytes=sum(run.bytes for buckets in state.values() for b in buckets for run in b.runs),
             last_step=snapshot.summary,
         )
+
+    def _missed(self, snapshot: Snapshot) -> int:
+        learned = scan(COUNT, self._runs(snapshot, LEARNED))
+        return 0 if learned is None or not learned.rows else int(json.loads(learned.values[TEXT][0].as_py())["missed"])
 
     def _near(self) -> str:
         within = self._kernel.spec.within

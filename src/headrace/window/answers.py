@@ -55,7 +55,7 @@ class Answers(Saved):
     revises : whether answers are given again when rows have come that change them; at the end of a batch, not at once.
     """
 
-    saved: ClassVar = ("estimators", "windows", "too_late", "_calibrations", "_progress")
+    saved: ClassVar = ("estimators", "windows", "too_late", "missed", "_calibrations", "_progress")
     records: ClassVar = {"_progress": _Progress}
 
     spec: WindowSpec
@@ -63,7 +63,8 @@ class Answers(Saved):
     interval: float = 0.95
     revises: bool = False
     windows: OpenWindows = field(default_factory=OpenWindows)
-    too_late: int = 0
+    too_late: int = 0  # rows that came after the horizon
+    missed: int = 0  # rows of windows that had completed, or whose moment had passed before the first row arrived
     _calibrations: dict[str, Calibration] = field(init=False)
     _progress: _Progress | None = None
 
@@ -127,6 +128,8 @@ class Answers(Saved):
             more = deltas.slice(at[0], upto[0])
             self.windows.add(more.window, more.amounts)
             if self._progress is not None:
+                past = more.window < self._progress.completed
+                self.missed += round(float(more.amounts[:2, past].sum()))
                 self._progress.heard = max(int(more.moment[-1]), self._progress.heard or int(more.moment[-1]))
             if self._progress is not None and self._progress.first is None:
                 earliest = int(more.window.min())

@@ -46,7 +46,7 @@ REVISIONS = (ESTIMATE, FINAL, ALL)
 
 _ROWS, _DELAYS, _CLOCK, _DELTAS = "rows", "delays", "clock", "deltas"
 _DELTA = Product((Integer(), Integer(), Integer(), Compensated()))
-_TEXT = "text"
+TEXT = "text"
 _ONE = 0  # the bucket of the second stage
 
 
@@ -220,7 +220,7 @@ class WindowView:
         )
         before = scan(COUNT, state[LEARNED])
         if before is not None and before.rows:
-            from_text(answers, before.values[_TEXT][0].as_py())
+            from_text(answers, before.values[TEXT][0].as_py())
         told = Told(self.spec, self.estimator, state[ANSWERS])
         for answer in answers.advance(_tally(incoming)):
             if self._is_told(answer):
@@ -264,10 +264,10 @@ def _replaced(before: Run | None, text: str) -> tuple[Run, int]:
     """A text in the place of the one before; and by how many entries the state grows."""
     values = pa.array([text], pa.large_string())
     if before is None or not before.rows:
-        return Run(np.zeros((1, 1), np.uint64), COUNT.ones(1), {_TEXT: values}), 1
+        return Run(np.zeros((1, 1), np.uint64), COUNT.ones(1), {TEXT: values}), 1
     words = np.concatenate([before.words, before.words + np.uint64(1)], axis=1)
-    old = before.values[_TEXT].cast(pa.large_string())
-    return Run(words, (np.array([-1, 1]),), {_TEXT: pa.concat_arrays([old, values])}), 0
+    old = before.values[TEXT].cast(pa.large_string())
+    return Run(words, (np.array([-1, 1]),), {TEXT: pa.concat_arrays([old, values])}), 0
 
 
 def _micros(column: pa.Array) -> Times:
