@@ -174,8 +174,8 @@ class WindowJoinExplanation(Explained):
         ]
         if self.missed:
             lines.append(
-                f"  missed     {self.missed:,} rows of windows that were complete already: time had passed in an earlier "
-                "step. Rows that arrive together belong into one step"
+                f"  missed     {self.missed:,} rows of windows that were complete already: time had passed in a step "
+                "before. Rows that arrive together belong into one step"
             )
         if self.last_step:
             lines.append(f"  last step  {self.last_step['text']}")
