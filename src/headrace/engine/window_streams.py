@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from headrace.engine.engine import Engine
 from headrace.engine.window_joins import WindowJoinView
 from headrace.errors import SchemaError
+from headrace.sql.session import quote
 from headrace.window.spec import Aggregate
 
 _NAME, _TABLE = "window_join", "arrivals"
@@ -117,7 +118,7 @@ class _Sides:
                     f"the key {key!r} is {types[0][key]} on the left and {types[1][key]} on the right",
                     way_out="cast one of them",
                 )
-        columns = [f"`{key.replace('`', '``')}` {types[0][key]}" for key in self.keys]
+        columns = [f"{quote(key)} {types[0][key]}" for key in self.keys]
         columns += [f"{_EVENT} TIMESTAMP", f"{_ARRIVAL} TIMESTAMP", f"{_VALUE} DOUBLE"]
         return ", ".join([*columns, *(f"{side} BOOLEAN" for side in _SIDES)])
 
@@ -219,4 +220,4 @@ class WindowJoinStream:
 
 
 def _column(name: str) -> Any:
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quote(name))

@@ -12,17 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headrace.window.estimate import (
-    LEFT_ROWS,
-    PAYLOAD,
-    RIGHT_ROWS,
-    SELECTIVITY,
-    Arrived,
-    Estimate,
-    Part,
-    Seen,
-    combined,
-)
+from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
 from headrace.window.learned import Shrinkage, taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
@@ -100,7 +90,7 @@ class AemaEstimator(Saved):
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec
         self.interval = interval
-        self._parts = {name: _Followed() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
+        self._parts = {name: _Followed() for name in PARTS}
         self._said: dict[int, dict[str, tuple[float, float]]] = {}
 
     def observe(self, arrivals: Arrived) -> None:

@@ -18,6 +18,7 @@ from headrace.window.arrivals import LEFT, RIGHT
 from headrace.window.delays import Delays
 from headrace.window.estimate import (
     LEFT_ROWS,
+    PARTS,
     PAYLOAD,
     RIGHT_ROWS,
     SELECTIVITY,
@@ -58,7 +59,7 @@ class DelayEstimator(Saved):
         self.interval = interval
         memory = max(_MEMORY * spec.length, 2 * spec.horizon)
         self.delays = (Delays(spec.horizon, memory), Delays(spec.horizon, memory))
-        self._shrinkage = {name: Shrinkage() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
+        self._shrinkage = {name: Shrinkage() for name in PARTS}
         self._said: dict[int, dict[str, _Said]] = {}
 
     def observe(self, arrivals: Arrived) -> None:

@@ -18,6 +18,7 @@ from headrace.window.tally import DelayCounts
 from headrace.window.totals import Totals
 
 LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD = "left", "right", "selectivity", "payload"
+PARTS = (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)
 
 
 @dataclass(frozen=True)

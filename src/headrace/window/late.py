@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.operators.layout import COUNT
 from headrace.relation.arrangement import AnyRun
 from headrace.relation.run import merge
+from headrace.window.exact import times_of
 from headrace.window.view import SOURCES, WindowView
 
 _KEY, _VALUE = "k", "v"
@@ -23,7 +24,7 @@ def read_late(view: WindowView, runs: Sequence[AnyRun]) -> pa.Table:
     if run is None:
         sides, times = np.zeros(0, np.int64), np.zeros((2, 0), np.int64)
     else:
-        numbers = (run.words[:3] ^ np.uint64(1 << 63)).view(np.int64)
+        numbers = times_of(run.words[:3])
         numbers = np.repeat(numbers, run.payload[0], axis=1)
         sides, times = numbers[0], numbers[1:]
     columns: dict[str, pa.Array] = {"side": pa.array(np.array(SOURCES)[sides], pa.string())}

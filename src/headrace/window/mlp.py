@@ -15,17 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.window.estimate import (
-    LEFT_ROWS,
-    PAYLOAD,
-    RIGHT_ROWS,
-    SELECTIVITY,
-    Arrived,
-    Estimate,
-    Part,
-    Seen,
-    combined,
-)
+from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
 from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
@@ -159,8 +149,7 @@ class MlpEstimator(Saved):
     def __init__(self, spec: WindowSpec, interval: float = 0.95, seed: int = 0) -> None:
         self.spec = spec
         self.interval = interval
-        names = (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)
-        self._parts = {name: _Learner(seed * len(names) + i) for i, name in enumerate(names)}
+        self._parts = {name: _Learner(seed * len(PARTS) + i) for i, name in enumerate(PARTS)}
         self._said: dict[int, dict[str, tuple[Floats | None, float]]] = {}
 
     def observe(self, arrivals: Arrived) -> None:

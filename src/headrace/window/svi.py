@@ -21,17 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.window.estimate import (
-    LEFT_ROWS,
-    PAYLOAD,
-    RIGHT_ROWS,
-    SELECTIVITY,
-    Arrived,
-    Estimate,
-    Part,
-    Seen,
-    combined,
-)
+from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
 from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
@@ -126,7 +116,7 @@ class SviEstimator(Saved):
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec
         self.interval = interval
-        self._parts = {name: _Posterior() for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)}
+        self._parts = {name: _Posterior() for name in PARTS}
         self._observed: dict[int, dict[str, float]] = {}
 
     def observe(self, arrivals: Arrived) -> None:

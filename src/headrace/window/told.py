@@ -14,7 +14,7 @@ from headrace.operators.layout import COUNT
 from headrace.relation.arrangement import AnyRun, stretches
 from headrace.relation.run import Run, merge
 from headrace.window.answers import Answer
-from headrace.window.exact import time_words
+from headrace.window.exact import time_words, times_of
 from headrace.window.spec import WindowSpec
 
 ANSWERS = "answers"
@@ -28,7 +28,6 @@ _Row = tuple[float | None, ...]
 class Told:
     """The answers of one step, beside those of the steps before."""
 
-    spec: WindowSpec
     estimator: str
     runs: Sequence[AnyRun]
 
@@ -76,7 +75,7 @@ class Told:
         merged = merge(COUNT, found) if found else None
         if merged is None or not merged.rows:
             return None
-        keys = (merged.words[:, -1] ^ np.uint64(1 << 63)).view(np.int64).tolist()
+        keys = times_of(merged.words[:, -1]).tolist()
         return (keys[0], keys[1], keys[2]), tuple(merged.values[name][-1].as_py() for name in NUMBERS)
 
     def _row(self, answer: Answer) -> _Row:
@@ -91,7 +90,7 @@ class Told:
 def read_answers(spec: WindowSpec, runs: Sequence[AnyRun], *, diff: str | None = None) -> pa.Table:
     """Answers as rows, in the order of windows; with how often each is added or taken away, if that is asked for."""
     run = merge(COUNT, list(runs)) if runs else None  # type: ignore[arg-type]
-    window, at, final = np.zeros((3, 0), np.int64) if run is None else (run.words ^ np.uint64(1 << 63)).view(np.int64)
+    window, at, final = np.zeros((3, 0), np.int64) if run is None else times_of(run.words)
     start = window * spec.slide
     columns: Mapping[str, pa.Array] = {
         "window_start": _timestamps(start),

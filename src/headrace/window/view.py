@@ -221,7 +221,7 @@ class WindowView:
         before = scan(COUNT, state[LEARNED])
         if before is not None and before.rows:
             from_text(answers, before.values[TEXT][0].as_py())
-        told = Told(self.spec, self.estimator, state[ANSWERS])
+        told = Told(self.estimator, state[ANSWERS])
         for answer in answers.advance(_tally(incoming)):
             if self._is_told(answer):
                 told.add(answer, replaces=self.revisions == ALL)
