@@ -46,7 +46,8 @@ def test_the_running_example_of_the_paper() -> None:
 
 def _observe(delays: Delays, rows: Stream, until: int) -> None:
     slot, bins = bins_of(5_000, rows.event, rows.arrival)
-    delays.observe(slot, bins, np.ones(len(rows)))
+    one = np.ones(len(rows))
+    delays.observe((slot, one), (rows.arrival, bins, one))
     delays.advance(until)
 
 

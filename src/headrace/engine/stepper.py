@@ -69,13 +69,16 @@ class Stepper:
 
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
-        if on_bad_rows == "quarantine":
-            judged = self._attempt(replace(program, judge_only=True), inputs, views)
-            bad = by_table(program, judged.result.bad)
-            if bad:
-                program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
-            return replace(self._refusing(program, inputs, views), bad=bad)
-        return self._refusing(program, inputs, views)
+        outcome = self._attempt(program, inputs, views)
+        if not outcome.result.bad:
+            return outcome
+        if on_bad_rows != "quarantine":
+            raise next(iter(by_table(program, outcome.result.bad).values())).error()
+        # Most steps have no bad row, so only a step that has one pays for looking at all of its rows first.
+        judged = self._attempt(replace(program, judge_only=True), inputs, views)
+        bad = by_table(program, judged.result.bad)
+        tables = tuple(_without(task, bad.get(task.name)) for task in program.tables)
+        return replace(self._refusing(replace(program, tables=tables), inputs, views), bad=bad)
 
     def _refusing(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         outcome = self._attempt(program, inputs, views)

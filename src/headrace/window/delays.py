@@ -4,6 +4,9 @@ Rows that are still under way are not there to be counted, so short delays are s
 of the rows whose delay is at most d, how many have exactly d, among events that are older than d: all of those have had
 the time to arrive. With these shares h(d), the probability to have arrived after d is the product of 1 - h over all
 longer delays (a Kaplan-Meier estimate in reversed time, known as chain ladder). Old events count less and less.
+
+Two short tables are enough for that. A row that has arrived with delay d is older than d, so of these all count; and
+rows with a delay of at most d whose event is not older than d are just all rows that have arrived of such events.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from headrace.window.saved import Saved
 from headrace.window.spec import Times
 from headrace.window.totals import Floats
 
-_BINS = 128  # of delays; events are counted in slots of the same width
+_BINS = 64  # of delays; events are counted in slots of the same width
 
 
 def bins_of(horizon: int, event: Times, arrival: Times) -> tuple[Times, Times]:
@@ -39,83 +42,89 @@ class Delays(Saved):
     memory : after how much time an event counts half.
     """
 
-    saved = ("_young", "_old", "_newest")
+    saved = ("_young", "_delays", "_newest", "_within")
 
     def __init__(self, horizon: int, memory: int) -> None:
         self._width, self._bins = _bins(horizon)
         self._decay = 0.5 ** (self._width / max(1, memory))
-        # Events of which rows may still be under way; what is older is summed up. A row at the end of its slot, and of
-        # its bin, arrives in the slot after next: hence two more slots than bins.
-        self._young = np.zeros((self._bins + 2, self._bins))
-        self._old = np.zeros(self._bins)
-        # Of each slot and bin, how much it counts: nothing as long as rows with this delay may still come.
-        ages = np.arange(len(self._young) - 1, -1, -1)
-        self._settled = self._decay ** ages.astype(float)[:, None] * (ages[:, None] > np.arange(self._bins) + 1)
-        self._newest: int | None = None  # the slot of the last row of `_young`
-        self._arrived: Floats | None = None
+        self._ages = self._decay ** np.arange(self._bins + 1.0)
+        self._young = np.zeros(self._bins + 1)  # rows that have arrived by the slot of their event, the newest one first
+        self._delays = np.zeros(self._bins)  # rows that have arrived by their delay; each counts by its age
+        self._newest: int | None = None  # the slot that it is now
+        self._within = 0.0  # how much of that slot has passed
+        self._arrived: tuple[Floats, Floats] | None = None
 
-    def observe(self, slot: Times, delay: Times, count: Floats) -> None:
-        """See rows that have arrived: how many there are of each slot and bin (`bins_of`)."""
+    def observe(self, slots: tuple[Times, Floats], delays: tuple[Times, Times, Floats]) -> None:
+        """See rows that have arrived: how many there are of each slot; and by moment of each bin (`bins_of`)."""
+        slot, count = slots
         if not len(slot):
             return
         if self._newest is None:
             self._newest = int(slot.min())
-        self._advance(int(slot.max()))
+        self._advance(int(slot.max()), 0.0)
         age = self._newest - slot
         young = age < len(self._young)
-        rows = len(self._young) - 1 - age[young]
-        cells = np.bincount(rows * self._bins + delay[young], count[young], minlength=self._young.size)
-        self._young += cells.reshape(self._young.shape)
-        if not young.all():
-            old = np.flatnonzero(~young)
-            weights = count[old] * self._decay ** age[old].astype(float)
-            self._old += np.bincount(delay[old], weights, minlength=self._bins)
+        self._young += np.bincount(age[young], count[young], minlength=len(self._young))
+        moment, delay, count = delays
+        # Moments follow each other closely, so at the moment from which on a row is seen its age is about its delay.
+        age = self._newest - moment // self._width + delay
+        self._delays += np.bincount(delay, count * self._decay ** age.astype(float), minlength=self._bins)
         self._arrived = None
 
     def advance(self, at: int) -> None:
         """Let time pass: all rows that have arrived by this moment have been seen."""
         if self._newest is not None:
-            self._advance(at // self._width)
+            self._advance(at // self._width, at % self._width / self._width)
 
     def arrived(self, elapsed: NDArray[np.int64] | Floats) -> Floats:
         """The probability that a row has arrived so long after its event."""
         edges = np.arange(self._bins + 1) * float(self._width)
-        found: Floats = np.interp(elapsed, edges, self._distribution(), left=0.0, right=1.0)
+        found: Floats = np.interp(elapsed, edges, self._distribution()[0], left=0.0, right=1.0)
         return found
 
-    def share(self, start: Floats, length: int, at: float, points: int = 32) -> Floats:
+    def share(self, start: Floats, length: int, at: float) -> Floats:
         """Of events spread evenly over stretches of a length, the share that has arrived at a moment."""
-        inside = (np.arange(points) + 0.5) * (length / points)
-        share: Floats = self.arrived(at - (np.asarray(start)[:, None] + inside)).mean(axis=1)
-        return share
+        elapsed = at - np.asarray(start)
+        share: Floats = (self._integral(elapsed) - self._integral(elapsed - length)) / length
+        return np.clip(share, 0.0, 1.0)
 
-    def _advance(self, now: int) -> None:
+    def _integral(self, elapsed: Floats) -> Floats:
+        """The integral of the probability to have arrived, up to some time; it is linear between the edges of bins."""
+        probability, below = self._distribution()
+        at = elapsed / self._width
+        bins = np.clip(at.astype(np.int64), 0, self._bins - 1)
+        inside = np.clip(at - bins, 0.0, 1.0)
+        rise = probability[bins + 1] - probability[bins]
+        area: Floats = below[bins] + inside * (probability[bins] + 0.5 * rise * inside) + np.maximum(at - self._bins, 0.0)
+        return area * self._width
+
+    def _advance(self, now: int, within: float) -> None:
         assert self._newest is not None
         steps = now - self._newest
-        if steps <= 0:
+        if steps < 0 or (steps == 0 and within <= self._within):
             return
-        self._arrived = None
-        rows = len(self._young)
-        weights = self._decay ** np.arange(rows - 1, -1, -1.0)
-        if steps >= rows:
-            self._old = (self._old + weights @ self._young) * self._decay**steps
+        self._arrived, self._within = None, within
+        if steps:
+            self._delays *= self._decay**steps
+            kept = self._young[: max(0, len(self._young) - steps)].copy()
             self._young[:] = 0
-        else:
-            leaving = self._young[:steps]
-            self._old = self._old * self._decay**steps + weights[:steps] @ leaving * self._decay**steps
-            self._young[:-steps] = self._young[steps:]
-            self._young[-steps:] = 0
-        self._newest = now
+            self._young[len(self._young) - len(kept) :] = kept
+            self._newest = now
 
-    def _distribution(self) -> Floats:
-        """The probability to have arrived, at the edges of all bins."""
+    def _distribution(self) -> tuple[Floats, Floats]:
+        """The probability to have arrived, at the edges of all bins; and its integral up to there, in bins."""
         if self._arrived is None:
-            exact = self._old + np.einsum("ij,ij->j", self._settled, self._young)
-            up_to = np.cumsum(self._old) + np.einsum("ij,ij->j", self._settled, np.cumsum(self._young, axis=1))
-            hazard = np.divide(exact, up_to, out=np.zeros(self._bins), where=up_to > 0)
+            # Of an event that is as old as a bin, half of the bin's delays have had the time, on average.
+            edges = np.arange(-1, self._bins + 1) + self._within
+            younger = np.append(0.0, np.cumsum(self._young * self._ages))
+            up_to = np.cumsum(self._delays) - np.interp(np.arange(self._bins) + 0.5, edges, younger)
+            up_to = np.maximum(up_to, self._delays)
+            hazard = np.divide(self._delays, up_to, out=np.zeros(self._bins), where=up_to > 0)
             if not up_to.any():  # nothing is known: all delays are as likely
                 hazard = 1.0 / np.arange(1, self._bins + 1)
             after = np.cumprod((1.0 - hazard)[::-1])[::-1]  # arrived before the bin begins
-            self._arrived = np.append(after, 1.0)
-            self._arrived[0] = 0.0
+            probability = np.append(after, 1.0)
+            probability[0] = 0.0
+            below = np.append(0.0, np.cumsum((probability[1:] + probability[:-1]) / 2))
+            self._arrived = probability, below
         return self._arrived

@@ -21,12 +21,15 @@ from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats
 
 
+_SLOT, _DELAY = 0, 1  # what is counted
+
+
 @dataclass(frozen=True)
 class DelayCounts:
-    """How many rows of a side had which delay, by the slot of their event; in the order of moments."""
+    """How many rows of a side had their event in which slot, and which delay; in the order of moments."""
 
     moment: Times
-    cell: NDArray[np.int64]  # side, slot and bin, by entries
+    cell: NDArray[np.int64]  # side, whether slots or delays are counted, and the slot or bin; by entries
     count: Floats
 
     @classmethod
@@ -35,12 +38,25 @@ class DelayCounts:
         return cls(np.zeros(0, np.int64), np.zeros((3, 0), np.int64), np.zeros(0))
 
     @classmethod
+    def of_rows(cls, spec: WindowSpec, arrivals: Arrivals, moments: Times) -> DelayCounts:
+        """Count rows, each of which is seen from a moment on."""
+        side, rows = arrivals.side.astype(np.int64), len(arrivals)
+        slot, delay = bins_of(spec.horizon, arrivals.event, arrivals.arrival)
+        parts = [
+            cls.of(moments, np.stack([side, np.full(rows, what), number]), np.ones(rows))
+            for what, number in ((_SLOT, slot), (_DELAY, delay))
+        ]
+        return cls.total(parts)
+
+    @classmethod
     def of(cls, moment: Times, cell: NDArray[np.int64], count: Floats) -> DelayCounts:
         """Add up entries that are about the same."""
         if not len(moment):
             return cls.nothing()
         # Rows are many and cells are few: they are added up by hashing, and only cells are sorted.
-        words = np.concatenate([moment[None, :], cell]).view(np.uint64)
+        least = int(cell[2].min())
+        packed = ((cell[2] - least) * 2 + cell[1]) * 2 + cell[0]
+        words = np.stack([moment, packed]).view(np.uint64)
         group_of, first = np.empty(len(moment), np.int64), np.empty(len(moment), np.int64)
         groups = kernels.group_hashed(words, group_of, first)
         first = first[:groups]
@@ -48,14 +64,28 @@ class DelayCounts:
         order = np.lexsort((cell[2, first], cell[1, first], cell[0, first], moment[first]))
         return cls(moment[first][order], cell[:, first[order]], summed[order])
 
+    @classmethod
+    def total(cls, parts: Sequence[DelayCounts]) -> DelayCounts:
+        """Add up several."""
+        if not parts:
+            return cls.nothing()
+        return cls.of(
+            np.concatenate([one.moment for one in parts]),
+            np.concatenate([one.cell for one in parts], axis=1),
+            np.concatenate([one.count for one in parts]),
+        )
+
     def slice(self, first: int, last: int) -> DelayCounts:
         """Some entries, by position."""
         return DelayCounts(self.moment[first:last], self.cell[:, first:last], self.count[first:last])
 
-    def of_side(self, side: int) -> tuple[Times, Times, Floats]:
-        """The slots, bins and counts of one side."""
-        mine = self.cell[0] == side
-        return self.cell[1, mine], self.cell[2, mine], self.count[mine]
+    def of_side(self, side: int) -> tuple[tuple[Times, Floats], tuple[Times, Times, Floats]]:
+        """The rows of one side: slots with counts; and moments and delays with counts."""
+        slots, delays = (np.flatnonzero((self.cell[0] == side) & (self.cell[1] == what)) for what in (_SLOT, _DELAY))
+        return (
+            (self.cell[2, slots], self.count[slots]),
+            (self.moment[delays], self.cell[2, delays], self.count[delays]),
+        )
 
 
 @dataclass(frozen=True)
@@ -73,23 +103,13 @@ class Tally:
         """Add up those of several buckets."""
         first = [part.earliest for part in parts if part.earliest is not None]
         last = [part.last for part in parts if part.last is not None]
-        delays = [part.delays for part in parts] or [DelayCounts.nothing()]
         return cls(
             Deltas.total([part.deltas for part in parts]),
-            DelayCounts.of(
-                np.concatenate([one.moment for one in delays]),
-                np.concatenate([one.cell for one in delays], axis=1),
-                np.concatenate([one.count for one in delays]),
-            ),
+            DelayCounts.total([part.delays for part in parts]),
             min(first) if first else None,
             max(last) if last else None,
             sum(part.too_late for part in parts),
         )
-
-
-def delay_cells(spec: WindowSpec, arrivals: Arrivals) -> NDArray[np.int64]:
-    """The side, the slot of the event and the bin of the delay of each row."""
-    return np.stack([arrivals.side.astype(np.int64), *bins_of(spec.horizon, arrivals.event, arrivals.arrival)])
 
 
 class Bucket:
@@ -112,7 +132,7 @@ class Bucket:
         moments = self.spec.seen_from(arrivals.arrival)
         return Tally(
             self.exact.add(arrivals, moments),
-            DelayCounts.of(moments, delay_cells(self.spec, arrivals), np.ones(len(arrivals))),
+            DelayCounts.of_rows(self.spec, arrivals, moments),
             int(arrivals.arrival.min()),
             last,
             too_late,

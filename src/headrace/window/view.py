@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State
 from headrace.operators.layout import COUNT
 from headrace.plan.expression import Expression
+from headrace.relation import kernels
 from headrace.relation.arrangement import scan
 from headrace.relation.columns import take_column
 from headrace.relation.keys import KeyLayout, validity
@@ -35,7 +36,7 @@ from headrace.window.join import bucket_of
 from headrace.window.parts import ExactPart, exact_part
 from headrace.window.saved import from_text, to_text
 from headrace.window.spec import Times, WindowSpec
-from headrace.window.tally import DelayCounts, Tally, delay_cells
+from headrace.window.tally import DelayCounts, Tally
 from headrace.window.told import ANSWERS, Told
 from headrace.window.totals import Deltas
 
@@ -137,15 +138,18 @@ class WindowView:
 
     def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
         arrivals, origin = self._arrivals(SOURCES.index(source), rows)
-        number = bucket_of(arrivals, buckets)
         late = arrivals.arrival - arrivals.event > self.spec.horizon
+        order, starts = np.empty(len(arrivals), np.int64), np.empty(buckets + 1, np.int64)
+        kernels.split_by(bucket_of(arrivals, buckets), buckets, order, starts)
         out: Lifted = {}
-        for bucket in np.unique(number).tolist() if own is None else own:
-            mine = number == bucket
-            parts = self._parts(arrivals.take(mine & ~late))
-            parts |= self._late(arrivals, rows, origin, np.flatnonzero(mine & late))
-            if parts:
-                out[bucket] = parts
+        for bucket in range(buckets) if own is None else own:
+            at = order[starts[bucket] : starts[bucket + 1]]
+            parts = self._rows(arrivals.take(at[~late[at]])) | self._late(arrivals, rows, origin, at[late[at]])
+            if bucket == _ONE:
+                parts |= self._delays(arrivals if not late.any() else arrivals.take(~late))
+            heard = arrivals.arrival if bucket == _ONE else arrivals.arrival[at]
+            if len(heard):
+                out[bucket] = parts | {_CLOCK: _clock(heard)}
         return out
 
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
@@ -167,16 +171,18 @@ class WindowView:
         numbers = np.full(len(rows.diff), side, np.int8)
         return Arrivals(numbers, self.keys.encode(rows.keys), value, event, arrival).take(origin), origin
 
-    def _parts(self, arrivals: Arrivals) -> dict[str, Run]:
+    def _rows(self, arrivals: Arrivals) -> dict[str, Run]:
         if not len(arrivals):
             return {}
-        moments = self.spec.seen_from(arrivals.arrival)
-        cells = np.concatenate([moments[None, :], delay_cells(self.spec, arrivals)])
-        return {
-            _ROWS: self.part.run(arrivals, moments),
-            _DELAYS: consolidate(COUNT, time_words(cells), COUNT.ones(len(arrivals)), {}),
-            _CLOCK: _clock(arrivals.arrival),
-        }
+        return {_ROWS: self.part.run(arrivals, self.spec.seen_from(arrivals.arrival))}
+
+    def _delays(self, arrivals: Arrivals) -> dict[str, Run]:
+        """What estimators learn from the times of rows, whatever their keys; in one bucket, so that it is little."""
+        if not len(arrivals):
+            return {}
+        counts = DelayCounts.of_rows(self.spec, arrivals, self.spec.seen_from(arrivals.arrival))
+        words = time_words(np.concatenate([counts.moment[None, :], counts.cell]))
+        return {_DELAYS: Run(words, (counts.count.astype(np.int64),))}
 
     def _late(
         self, arrivals: Arrivals, rows: Evaluated, origin: NDArray[np.int64], at: NDArray[np.int64]
@@ -189,7 +195,7 @@ class WindowView:
         values: dict[str, Any] = {f"k{i}": take_column(key, origin[at]) for i, key in enumerate(rows.keys)}
         values["v"] = pa.array(some.value)
         words = np.concatenate([time_words(times), some.key])
-        return {LATE: consolidate(COUNT, words, COUNT.ones(len(at)), values), _CLOCK: _clock(some.arrival)}
+        return {LATE: consolidate(COUNT, words, COUNT.ones(len(at)), values)}
 
     # -- the first stage ----------------------------------------------------------------------------------------------
 
@@ -206,6 +212,7 @@ class WindowView:
             for part, (run, more) in grown.items():
                 done.runs[part], done.live[part] = run, more
             done.sent.append(Sent(1, _ONE, _DELTAS, _delta_run(deltas)))
+        if incoming.get(_DELAYS):
             done.sent.append(Sent(1, _ONE, _DELAYS, merge(COUNT, incoming[_DELAYS])))
         return done
 
