@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numba as nb
 import numpy as np
 
 from headrace.window.totals import Floats
+
+_jit: Any = nb.njit(cache=True, nogil=True)
 
 _MEMORIES = np.array([0.0, 0.5, 0.75, 0.875, 0.9375, 0.97])  # the weight of a window beside that of the next
 _SURPRISE = 4.0  # standard deviations by which levels must differ to contradict each other
@@ -62,56 +66,70 @@ def level_of(value: Floats, unit: Floats, *, counts: bool = False) -> Level | No
     counts : whether rows are counted: then theory says how large that variance is at least, if each comes or does not
         by itself. Measurements cannot, while all windows but the last are complete.
     """
+    known, mean, spread, natural, sampling = _level(value, unit, counts)
+    return Level(mean, spread, natural, sampling) if known else None
+
+
+@_jit
+def _level(value, unit, counts):  # type: ignore[no-untyped-def]
     measured = np.flatnonzero(np.isfinite(value))
     if not len(measured):
-        return None
-    age = (len(value) - 1 - measured).astype(float)
+        return False, 0.0, 0.0, 0.0, 0.0
     x, u = value[measured], unit[measured]
-    if not x.any():
-        return Level(0.0, 0.0, 0.0, 0.0)
-    natural, factor = _variances(x, u)
+    largest = np.abs(x).max()
+    if largest == 0.0:
+        return True, 0.0, 0.0, 0.0, 0.0
+    natural, factor = _variances(x, u, largest**2)
     if counts:
-        factor = max(factor, float(np.median(x)))
-    last = factor * float(unit[-1]) if math.isfinite(unit[-1]) else math.inf
+        factor = max(factor, np.median(x))
+    last = factor * unit[-1] if math.isfinite(unit[-1]) else math.inf
     if len(x) < 3:
-        return Level(float(x[-1]), abs(float(x[-1])), natural, last)
-    variance = natural + factor * u
-    variance = np.maximum(variance, _LEAST * max(1e-300, float(np.abs(x).max()) ** 2))
-    weights = _MEMORIES[:, None] ** (age - age[-1])[None, :] / variance
-    whole = weights.sum(axis=1)
-    means = (weights @ x) / whole
-    spread = np.sqrt((weights**2) @ variance) / whole
-    chosen = 0
-    for memory in range(1, len(_MEMORIES)):
-        apart = np.abs(means[memory] - means[:memory])
-        if (apart > _SURPRISE * spread[:memory]).any():
-            break
-        chosen = memory
-    return Level(float(means[chosen]), float(spread[chosen]), natural, last)
+        return True, x[-1], abs(x[-1]), natural, last
+    means, spreads = np.empty(len(_MEMORIES)), np.empty(len(_MEMORIES))
+    least = _LEAST * max(1e-300, largest**2)
+    for memory in range(len(_MEMORIES)):
+        whole, summed, squares = 0.0, 0.0, 0.0
+        for i in range(len(x)):
+            variance = max(natural + factor * u[i], least)
+            weight = _MEMORIES[memory] ** float(measured[-1] - measured[i]) / variance
+            whole += weight
+            summed += weight * x[i]
+            squares += weight * weight * variance
+        means[memory] = summed / whole
+        spreads[memory] = math.sqrt(squares) / whole
+        for shorter in range(memory):
+            if abs(means[memory] - means[shorter]) > _SURPRISE * spreads[shorter]:
+                return True, means[memory - 1], spreads[memory - 1], natural, last
+    return True, means[-1], spreads[-1], natural, last
 
 
-def _variances(x: Floats, u: Floats) -> tuple[float, float]:
+@_jit
+def _variances(x, u, scale):  # type: ignore[no-untyped-def]
     """The variance between windows, and that of a measurement a unit, from differences of neighbours."""
     if len(x) < 3:
-        return 0.0, float(x[-1] ** 2) if len(x) else 0.0
-    scale = float(np.abs(x).max()) ** 2
-    if not scale:
-        return 0.0, 0.0
+        return 0.0, x[-1] ** 2
     squares, units = np.diff(x) ** 2 / scale, u[1:] + u[:-1]
-    expected = np.full(len(squares), max(float(np.median(squares)), _LEAST))
+    expected = np.full(len(squares), max(np.median(squares), _LEAST))
     natural, factor = 0.0, 0.0
     for _ in range(_ROUNDS):
         clipped = np.minimum(squares, _OUTLIER * expected)
-        natural, factor = _fit(clipped, units, expected**-2)
-        expected = np.maximum(2 * natural + factor * units, max(1e-3 * float(clipped.mean()), _LEAST))
+        natural, factor = _fit(clipped, units, expected)
+        expected = np.maximum(2 * natural + factor * units, max(1e-3 * clipped.mean(), _LEAST))
     return natural * scale, factor * scale
 
 
-def _fit(squares: Floats, units: Floats, weights: Floats) -> tuple[float, float]:
-    """Fit squares by 2 natural + factor units, neither negative."""
-    weights = weights / weights.max()
-    s0, s1, s2 = float(weights.sum()), float(weights @ units), float(weights @ units**2)
-    t0, t1 = float(weights @ squares), float((weights * units) @ squares)
+@_jit
+def _fit(squares, units, expected):  # type: ignore[no-untyped-def]
+    """Fit squares by 2 natural + factor units, neither negative; what is expected to be large counts less."""
+    s0, s1, s2, t0, t1 = 0.0, 0.0, 0.0, 0.0, 0.0
+    least = expected.min()
+    for i in range(len(squares)):
+        weight = (least / expected[i]) ** 2
+        s0 += weight
+        s1 += weight * units[i]
+        s2 += weight * units[i] * units[i]
+        t0 += weight * squares[i]
+        t1 += weight * units[i] * squares[i]
     determinant = s0 * s2 - s1 * s1
     if determinant > 1e-9 * s0 * s2:
         constant, factor = (s2 * t0 - s1 * t1) / determinant, (s0 * t1 - s1 * t0) / determinant

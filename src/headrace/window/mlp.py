@@ -8,12 +8,15 @@ from the prior, which is the average of late. There is no other training: as the
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numba as nb
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
 from headrace.window.learned import taken
@@ -21,7 +24,10 @@ from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 
+_jit: Any = nb.njit(cache=True, nogil=True)
+
 _PAST = 10  # observations that the network sees
+_INPUTS = _PAST + 1  # and whether there is one of this window
 _HIDDEN = 16
 _BATCH, _BUFFER, _ROUNDS = 32, 256, 4  # examples a step, examples that are kept, steps a completed window
 _RATE, _FIRST, _SECOND = 0.01, 0.9, 0.999  # of Adam
@@ -30,66 +36,98 @@ _MEMORY = 0.95
 _LEAST, _MOST = -6.0, 1.0  # of the logarithm of a deviation
 
 
+_SIZES = (_INPUTS * _HIDDEN, _HIDDEN, _HIDDEN * 2, 2)  # weights and offsets of both layers
+_EDGES = tuple(itertools.accumulate(_SIZES, initial=0))
+
+
 @dataclass
 class Network(Saved):
     """Two layers: from observations to a correction of the last of them, and the logarithm of its deviation."""
 
-    saved: ClassVar = ("weights", "_moments", "_steps")
+    saved: ClassVar = ("weights", "_first", "_second", "_steps")
 
     rng: np.random.Generator
-    inputs: int
-    weights: list[Floats] = field(init=False)
-    _moments: list[tuple[Floats, Floats]] = field(init=False)
+    weights: Floats = field(init=False)
+    _first: Floats = field(init=False)  # the moments of gradients, as Adam has them
+    _second: Floats = field(init=False)
     _steps: int = 0
 
     def __post_init__(self) -> None:
-        sizes = [(self.inputs, _HIDDEN), (_HIDDEN,), (_HIDDEN, 2), (2,)]
-        self.weights = [
-            self.rng.normal(0, 1 / math.sqrt(size[0]), size) if len(size) == 2 else np.zeros(size) for size in sizes
-        ]
-        self.weights[2] *= 0.1  # at first it says about what it sees
-        self._moments = [(np.zeros_like(w), np.zeros_like(w)) for w in self.weights]
+        drawn = [self.rng.normal(0, 1 / math.sqrt(_INPUTS), _SIZES[0]), np.zeros(_SIZES[1])]
+        # At first it says about what it sees.
+        drawn += [0.1 * self.rng.normal(0, 1 / math.sqrt(_HIDDEN), _SIZES[2]), np.zeros(_SIZES[3])]
+        self.weights = np.concatenate(drawn)
+        self._first, self._second = np.zeros_like(self.weights), np.zeros_like(self.weights)
 
-    def __call__(self, x: Floats) -> tuple[Floats, Floats]:
-        """The mean and the logarithm of the deviation, for rows of inputs."""
-        out = np.tanh(x @ self.weights[0] + self.weights[1]) @ self.weights[2] + self.weights[3]
-        return out[:, 0], np.clip(out[:, 1] - 2.0, _LEAST, _MOST)
+    def __call__(self, x: Floats) -> tuple[float, float]:
+        """The mean and the logarithm of the deviation, for a row of inputs."""
+        mean, raw = _forward(self.weights, x, np.empty(_HIDDEN))
+        return mean, min(max(raw, _LEAST), _MOST)
 
-    def train(self, x: Floats, y: Floats, prior: tuple[float, float]) -> None:
-        """Take one step of Adam up the evidence lower bound."""
-        hidden = np.tanh(x @ self.weights[0] + self.weights[1])
-        out = hidden @ self.weights[2] + self.weights[3]
-        mean, log_deviation = out[:, 0], np.clip(out[:, 1] - 2.0, _LEAST, _MOST)
-        precision = np.exp(-2 * log_deviation)
-        centre, spread = prior
-        # -log p(y) = log s + (y - m)^2 / 2 s^2; KL to N(c, d): log d / s + (s^2 + (m - c)^2) / 2 d^2
-        by_mean = (mean - y) * precision + _PULL * (mean - centre) / spread**2
-        by_deviation = 1 - (y - mean) ** 2 * precision + _PULL * (np.exp(2 * log_deviation) / spread**2 - 1)
-        gradient = np.stack([by_mean, by_deviation], axis=1) / len(y)
-        gradient = np.clip(gradient, -1.0, 1.0)
-        below = (gradient @ self.weights[2].T) * (1 - hidden**2)
-        self._adam([x.T @ below, below.sum(axis=0), hidden.T @ gradient, gradient.sum(axis=0)])
+    def train(self, x: Floats, y: Floats, chosen: NDArray[np.int64], prior: tuple[float, float]) -> None:
+        """Take steps of Adam up the evidence lower bound, each by the examples that are chosen for it."""
+        _train(self.weights, self._first, self._second, self._steps, x, y, chosen, *prior)
+        self._steps += len(chosen)
 
-    def _adam(self, gradients: list[Floats]) -> None:
-        self._steps += 1
-        size = _RATE * math.sqrt(1 - _SECOND**self._steps) / (1 - _FIRST**self._steps)
-        for weight, gradient, (first, second) in zip(self.weights, gradients, self._moments, strict=True):
-            first += (1 - _FIRST) * (gradient - first)
-            second += (1 - _SECOND) * (gradient**2 - second)
-            weight -= size * first / (np.sqrt(second) + 1e-8)
+
+@_jit
+def _forward(weights, x, hidden):  # type: ignore[no-untyped-def]
+    """Fill the hidden layer; give the mean and the logarithm of the deviation, without its bounds."""
+    offsets, above = weights[_EDGES[1] : _EDGES[2]], weights[_EDGES[2] : _EDGES[3]]
+    mean, deviation = weights[_EDGES[3]], weights[_EDGES[3] + 1]
+    for h in range(_HIDDEN):
+        total = offsets[h]
+        for i in range(_INPUTS):
+            total += x[i] * weights[i * _HIDDEN + h]
+        hidden[h] = math.tanh(total)
+        mean += hidden[h] * above[2 * h]
+        deviation += hidden[h] * above[2 * h + 1]
+    return mean, deviation - 2.0
+
+
+@_jit
+def _train(weights, first, second, steps, x, y, chosen, centre, spread):  # type: ignore[no-untyped-def]
+    hidden, gradient = np.empty(_HIDDEN), np.empty_like(weights)
+    above = weights[_EDGES[2] : _EDGES[3]]
+    for step in range(len(chosen)):
+        gradient[:] = 0.0
+        for example in chosen[step]:
+            mean, raw = _forward(weights, x[example], hidden)
+            log_deviation = min(max(raw, _LEAST), _MOST)
+            precision, off = math.exp(-2 * log_deviation), mean - y[example]
+            # -log p(y) = log s + (y - m)^2 / 2 s^2; KL to N(c, d): log d / s + (s^2 + (m - c)^2) / 2 d^2
+            by_mean = off * precision + _PULL * (mean - centre) / spread**2
+            by_deviation = 1 - off**2 * precision + _PULL * (math.exp(2 * log_deviation) / spread**2 - 1)
+            by_mean = min(max(by_mean / chosen.shape[1], -1.0), 1.0)
+            by_deviation = min(max(by_deviation / chosen.shape[1], -1.0), 1.0)
+            gradient[_EDGES[3]] += by_mean
+            gradient[_EDGES[3] + 1] += by_deviation
+            for h in range(_HIDDEN):
+                below = (by_mean * above[2 * h] + by_deviation * above[2 * h + 1]) * (1 - hidden[h] ** 2)
+                gradient[_EDGES[2] + 2 * h] += hidden[h] * by_mean
+                gradient[_EDGES[2] + 2 * h + 1] += hidden[h] * by_deviation
+                gradient[_EDGES[1] + h] += below
+                for i in range(_INPUTS):
+                    gradient[i * _HIDDEN + h] += x[example, i] * below
+        taken_steps = steps + step + 1
+        size = _RATE * math.sqrt(1 - _SECOND**taken_steps) / (1 - _FIRST**taken_steps)
+        for w in range(len(weights)):
+            first[w] += (1 - _FIRST) * (gradient[w] - first[w])
+            second[w] += (1 - _SECOND) * (gradient[w] ** 2 - second[w])
+            weights[w] -= size * first[w] / (math.sqrt(second[w]) + 1e-8)
 
 
 class _Learner(Saved):
     """One part."""
 
-    saved = ("rng", "network", "past", "examples", "scale", "centre", "spread")
-    records: ClassVar = {"examples": tuple}
+    saved = ("rng", "network", "past", "seen", "labels", "learned", "scale", "centre", "spread")
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.network = Network(self.rng, _PAST + 1)
+        self.network = Network(self.rng)
         self.past: deque[float] = deque(maxlen=_PAST)
-        self.examples: deque[tuple[Floats, float]] = deque(maxlen=_BUFFER)
+        # The last examples, in a ring: what the network saw, and what it should have said.
+        self.seen, self.labels, self.learned = np.zeros((_BUFFER, _INPUTS)), np.zeros(_BUFFER), 0
         self.scale = math.nan  # of what windows come to
         self.centre, self.spread = 0.0, 0.3
 
@@ -104,9 +142,9 @@ class _Learner(Saved):
             known = 0.0 if math.isnan(observed) else observed
             return known, abs(known), None
         x = self._inputs(past, observed)
-        mean, log_deviation = self.network(x[None, :])
-        value = self.scale * math.exp(float(np.clip(mean[0], -5, 5)))
-        return value, value * math.exp(float(log_deviation[0])), x
+        mean, log_deviation = self.network(x)
+        value = self.scale * math.exp(min(max(mean, -5.0), 5.0))
+        return value, value * math.exp(log_deviation), x
 
     def learn(self, x: Floats | None, scale: float, final: float) -> None:
         """See what a window came to, and train."""
@@ -114,7 +152,8 @@ class _Learner(Saved):
             return
         if x is not None and math.isfinite(scale):
             label = math.log(final / scale)
-            self.examples.append((x, label))
+            at = self.learned % _BUFFER
+            self.seen[at], self.labels[at], self.learned = x, label, self.learned + 1
             self.centre = _MEMORY * self.centre + (1 - _MEMORY) * label
             off = (label - self.centre) ** 2
             self.spread = math.sqrt(max(1e-4, _MEMORY * self.spread**2 + (1 - _MEMORY) * off))
@@ -129,14 +168,11 @@ class _Learner(Saved):
         return np.append(np.clip(logs, -5, 5), 1.0 if math.isnan(observed) else 0.0)
 
     def _train(self) -> None:
-        recent = len(self.examples)
-        for _ in range(_ROUNDS):
-            # Half of a batch is of the last windows, so that a change is learned at once, half of all that is kept.
-            last = np.arange(max(0, recent - _BATCH // 2), recent)
-            chosen = np.concatenate([last, self.rng.integers(0, recent, _BATCH - len(last))])
-            x = np.stack([self.examples[i][0] for i in chosen])
-            y = np.array([self.examples[i][1] for i in chosen])
-            self.network.train(x, y, (self.centre, max(self.spread, 0.02)))
+        # Half of a batch is of the last windows, so that a change is learned at once, half of all that is kept.
+        last = np.arange(max(0, self.learned - _BATCH // 2), self.learned) % _BUFFER
+        others = self.rng.integers(0, min(self.learned, _BUFFER), (_ROUNDS, _BATCH - len(last)))
+        chosen = np.concatenate([np.tile(last, (_ROUNDS, 1)), others], axis=1)
+        self.network.train(self.seen, self.labels, chosen, (self.centre, max(self.spread, 0.02)))
 
 
 class MlpEstimator(Saved):
