@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined
+from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined, log, unlog
 from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
@@ -59,7 +59,8 @@ class AutoEstimator(Saved):
             )
             parts[name] = Part(mean, math.sqrt(square))
         found = combined(self.spec, parts, self.interval)
-        value = _unlog(sum(w * _log(e.value) for w, e in zip(weights, said, strict=True)))
+        # One that is far too large weighs no more than one that is as much too small.
+        value = unlog(sum(w * log(e.value) for w, e in zip(weights, said, strict=True)))
         shift = value / found.value if found.value else 1.0
         return Estimate(value, found.low * shift, found.high * shift, found.deviation, parts)
 
@@ -74,12 +75,3 @@ class AutoEstimator(Saved):
             total, count = self._errors[i]
             error = min(_WORST, abs(value - final) / abs(final)) if math.isfinite(value) else _WORST
             self._errors[i] = (_MEMORY * total + error, _MEMORY * count + 1)
-
-
-def _log(value: float) -> float:
-    """Errors are relative, so values are averaged by their logarithms: one that is far too large weighs no more."""
-    return math.copysign(math.log1p(abs(value)), value)
-
-
-def _unlog(value: float) -> float:
-    return math.copysign(math.expm1(abs(value)), value)

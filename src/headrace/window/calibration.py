@@ -2,8 +2,9 @@
 
 A completed window gives a score: by how many of its own deviations the estimate was off. Bounds are quantiles of recent
 scores, one for each side, since errors are not symmetric. And because streams change, the level of each quantile itself
-is moved after every completed window: up if the window was outside, down a little if it was inside (adaptive conformal
-inference). So in the long run the share outside is what was asked for, by no assumption about the stream.
+is moved after every completed window: down if the window was outside, up a little if it was inside (adaptive conformal
+inference). What moved it is forgotten slowly: when windows complete late, many have been told the same bounds, and all
+of them move the level, though scores have widened the bounds already.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.window.estimate import Estimate, bounded
+from headrace.window.estimate import Estimate, bounded, log, unlog
 from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.totals import Floats
@@ -25,21 +26,24 @@ _SCORES = 150  # completed windows that quantiles are taken of
 _ENOUGH = 20  # before that, the estimator's own deviation stands, if it is not too sure of itself
 _UNSURE = 0.05
 _STEP = 0.05  # by which a level moves when a window was outside
+_FORGOTTEN = 0.01  # of how far a level has moved, with each completed window
 _PENDING = 10  # windows that are answered and not complete, with which it moves half as far
 _TYPICAL, _APART = 50, 1.4  # answers whose deviations are usual, and how far from these one may be
 _LEAST = 5e-3  # a relative deviation below this is not believed
+_FURTHEST = 1.5  # times the furthest that an answer has been off, bounds may be away: deviations may be far too large
 
 
 class Calibration(Saved):
     """Recalibrates the bounds of one estimator."""
 
-    saved = ("_levels", "_scores", "_given", "_informed", "_completed", "_deviations")
+    saved = ("_levels", "_scores", "_off", "_given", "_informed", "_completed", "_deviations")
     records: ClassVar = {"_given": Estimate}
 
     def __init__(self, interval: float = 0.95) -> None:
         self._miss = (1 - interval) / 2
         self._levels = [self._miss, self._miss]  # the share of scores that may be beyond each bound
         self._scores: deque[float] = deque(maxlen=_SCORES)
+        self._off: deque[float] = deque(maxlen=_SCORES)  # how far answers were off themselves, by their logarithms
         self._given: dict[int, Estimate] = {}
         self._informed: int | None = None  # the first window that was answered after one had completed
         self._completed = 0
@@ -56,17 +60,24 @@ class Calibration(Saved):
         unsure = bounded(replace(estimate, deviation=max(estimate.deviation, _UNSURE)), 1 - 2 * self._miss)
         low, high = unsure.low, unsure.high
         if len(self._scores) >= _ENOUGH:
-            scores = np.array(self._scores)
-            middle, times = float(np.median(scores)), _caution(scores, self._miss)
-            low, high = (
-                _moved(estimate, middle + times * (_quantile(scores, level) - middle))
-                for level in (self._levels[0], 1 - self._levels[1])
-            )
+            low, high = self._moved(estimate)
         low = max(min(low, estimate.value), least)
         given = replace(estimate, low=low, high=max(high, estimate.value, low))
         if not again:
             self._given[window] = replace(given, parts={})
         return given
+
+    def _moved(self, estimate: Estimate) -> tuple[float, float]:
+        """The bounds that an estimate has by the scores of late."""
+        scores = np.array(self._scores)
+        middle, times = float(np.median(scores)), _caution(scores, self._miss)
+        low, high = (
+            _scale(estimate) * (middle + times * (_quantile(scores, level) - middle))
+            for level in (self._levels[0], 1 - self._levels[1])
+        )
+        low, high = max(low, _FURTHEST * min(0.0, *self._off)), min(high, _FURTHEST * max(0.0, *self._off))
+        value = log(estimate.value)
+        return unlog(value + low), unlog(value + high)
 
     def _believable(self, deviation: float, again: bool) -> float:
         """A deviation that is not far from usual: that one window is so much surer than others is seldom true."""
@@ -84,34 +95,20 @@ class Calibration(Saved):
             return
         if given is None or not math.isfinite(final) or not math.isfinite(given.value):
             return
-        self._scores.append(_score(given, final))
+        # Of the logarithm, so that errors are relative, and answers of zero have one too.
+        off = log(final) - log(given.value)
+        self._off.append(off)
+        self._scores.append(off / _scale(given))
         if len(self._scores) > _ENOUGH:
             # What is learned of a window comes late, and by then many others have been told the same: small steps.
             step = _STEP / (1 + len(self._given) / _PENDING)
             for side, outside in enumerate((final < given.low, final > given.high)):
-                moved = self._levels[side] + step * (self._miss - outside)
-                self._levels[side] = min(0.5, max(-0.05, moved))
+                level = self._levels[side] + _FORGOTTEN * (self._miss - self._levels[side])
+                self._levels[side] = min(0.5, max(-0.05, level + step * (self._miss - outside)))
 
 
 def _scale(estimate: Estimate) -> float:
     return max(estimate.deviation, _LEAST)
-
-
-def _score(estimate: Estimate, final: float) -> float:
-    """How far off, in deviations: of the logarithm, so that errors are relative and answers of zero have one too."""
-    return (_log(final) - _log(estimate.value)) / _scale(estimate)
-
-
-def _moved(estimate: Estimate, score: float) -> float:
-    return _unlog(_log(estimate.value) + score * _scale(estimate))
-
-
-def _log(value: float) -> float:
-    return math.copysign(math.log1p(abs(value)), value)
-
-
-def _unlog(value: float) -> float:
-    return math.copysign(math.expm1(min(abs(value), 500.0)), value)
 
 
 def _quantile(scores: Floats, level: float) -> float:

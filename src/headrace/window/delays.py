@@ -48,7 +48,9 @@ class Delays(Saved):
         self._width, self._bins = _bins(horizon)
         self._decay = 0.5 ** (self._width / max(1, memory))
         self._ages = self._decay ** np.arange(self._bins + 1.0)
-        self._young = np.zeros(self._bins + 1)  # rows that have arrived by the slot of their event, the newest one first
+        self._young = np.zeros(
+            self._bins + 1
+        )  # rows that have arrived by the slot of their event, the newest one first
         self._delays = np.zeros(self._bins)  # rows that have arrived by their delay; each counts by its age
         self._newest: int | None = None  # the slot that it is now
         self._within = 0.0  # how much of that slot has passed
@@ -95,7 +97,9 @@ class Delays(Saved):
         bins = np.clip(at.astype(np.int64), 0, self._bins - 1)
         inside = np.clip(at - bins, 0.0, 1.0)
         rise = probability[bins + 1] - probability[bins]
-        area: Floats = below[bins] + inside * (probability[bins] + 0.5 * rise * inside) + np.maximum(at - self._bins, 0.0)
+        area: Floats = (
+            below[bins] + inside * (probability[bins] + 0.5 * rise * inside) + np.maximum(at - self._bins, 0.0)
+        )
         return area * self._width
 
     def _advance(self, now: int, within: float) -> None:

@@ -20,6 +20,8 @@ from headrace.window.totals import Totals
 LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD = "left", "right", "selectivity", "payload"
 PARTS = (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)
 
+_LARGEST = 500.0  # a logarithm whose number a double still has
+
 
 @dataclass(frozen=True)
 class Part:
@@ -132,3 +134,13 @@ def bounded(estimate: Estimate, interval: float) -> Estimate:
     times = math.exp(min(50.0, NormalDist().inv_cdf(0.5 + interval / 2) * estimate.deviation))
     low, high = sorted((estimate.value / times, estimate.value * times))
     return replace(estimate, low=low, high=high)
+
+
+def log(value: float) -> float:
+    """The logarithm by which answers are compared, since errors are relative; answers of zero have one too."""
+    return math.copysign(math.log1p(abs(value)), value)
+
+
+def unlog(value: float) -> float:
+    """What has such a logarithm."""
+    return math.copysign(math.expm1(min(abs(value), _LARGEST)), value)
