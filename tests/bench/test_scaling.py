@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.bench import scaling
+from headrace.bench import bound, scaling
 from headrace.errors import HeadraceError
 from headrace.runtime.session import usable_cores
 
@@ -22,8 +22,8 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
         done = {"results": [row | {"steady_rows_per_s": 3.0 * cores}], "paper": {"speed_up_at_most": 40.0}}
         return subprocess.CompletedProcess(command, 0, json.dumps(done), "")
 
-    monkeypatch.setattr(scaling.subprocess, "run", answer)
-    monkeypatch.setattr(scaling, "usable_cores", lambda: 2)
+    monkeypatch.setattr(bound.subprocess, "run", answer)
+    monkeypatch.setattr(bound, "usable_cores", lambda: 2)
     result = scaling.run(["--benches", "housing", "--scales", "0.5"])
     assert [row["case"] for row in result["results"]] == ["housing, 1 core", "housing, 2 cores"]
     assert result["ratios"] == {
@@ -38,7 +38,7 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_is_bound_before_it_starts() -> None:
     listing = subprocess.run(
-        [scaling.sys.executable, "-c", scaling._BOUND, "1", "bench", "--json"],
+        [bound.sys.executable, "-c", bound._BOUND, "1", "bench", "--json"],
         capture_output=True,
         text=True,
         check=True,
@@ -53,6 +53,6 @@ def test_no_more_cores_than_there_are() -> None:
 
 def test_a_run_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 3, "", "no Java")
-    monkeypatch.setattr(scaling.subprocess, "run", lambda *_, **__: failed)
+    monkeypatch.setattr(bound.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(HeadraceError, match=r"exit code 3\.\nno Java"):
         scaling.run(["--benches", "housing", "--cores", "1"])

@@ -112,6 +112,83 @@ def test_final_answers_are_a_recomputation_and_late_rows_are_kept_aside(spark: S
         assert [row["value"] for row in again] == [pytest.approx(row["value"]) for row in found]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_final_answers_of_sparse_keys_in_any_steps_are_a_recomputation(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """Keys of which only one side has rows in a step must stay for those of the other, whatever runs are merged."""
+    rng = np.random.default_rng(seed)
+    streams = steady(200_000, rate=float(rng.choice([3_000, 20_000])), keys=int(rng.choice([30, 300])), seed=seed)
+    agg = ("count", "sum(v)", "avg(v)", "sum(right.v)")[seed % 4]
+    slide = ("10 ms", "5 ms")[seed // 4]
+    with hr.Engine(spark, tmp_path, executor="inline", buckets=int(rng.integers(1, 5))) as engine:
+        tables(engine, keep_rows=False)
+        view = joined(engine, slide=slide, revisions="final", agg=agg, estimator="aema")
+        for step in batches(streams, int(rng.integers(3, 20))):
+            apply(engine, step)
+        found = view.to_arrow().to_pylist()
+    spec = WindowSpec.parse("10 ms", slide=slide, emit_after="8 ms", horizon="25 ms")
+    truth = recomputed(*streams, spec.length, spec.slide, int("right" in agg))
+    assert len(found) > 10
+    for row in found:
+        _, _, matches, total = truth[round(row["window_start"].timestamp() * 1e6) // spec.slide]
+        wanted = {"count": matches, "avg(v)": total / matches if matches else None}.get(agg, total)
+        assert row["value"] == (None if wanted is None else pytest.approx(wanted))
+
+
+@pytest.mark.parametrize(
+    ("agg", "slide", "within"),
+    [("count", "10 ms", None), ("sum(v)", "5 ms", None), ("avg(right.v)", "10 ms", None), ("sum(v)", "10 ms", "2 ms")],
+)
+def test_what_each_key_comes_to(spark: SparkSession, tmp_path: Path, agg: str, slide: str, within: str | None) -> None:
+    streams = steady(120_000, rate=4_000, keys=40)
+    spec = WindowSpec.parse("10 ms", slide=slide, emit_after="8 ms", horizon="25 ms", within=within)
+    name = "a key: of text"
+    steps = batches(streams, 7)
+    with hr.Engine(spark, tmp_path, buckets=3) as engine:
+        for table in ("r", "s"):
+            engine.table(table, f"`{name}` STRING, n INT, {COLUMNS}", append_only=True, keep_rows=False)
+        asked = {"on": [name, "n"], "slide": slide, "within": within, "agg": agg, "by_key": True}
+        view = joined(engine, estimator="aema", **asked)
+        assert view.by_key().num_rows == 0
+        with pytest.raises(SchemaError, match="create it with by_key=True"):
+            joined(engine, "others", on=name).by_key()
+        engine.drop("others")
+        for number, step in enumerate(steps):
+            given = {}
+            for table, stream in zip(("r", "s"), step, strict=True):
+                keys = {name: [f"k{k}" for k in stream.key], "n": pa.array(stream.key % 3, pa.int32())}
+                given[table] = pa.table(keys | dict(zip(rows(stream).column_names, rows(stream).columns, strict=True)))
+            engine.apply(given)
+            if number == len(steps) // 2:
+                assert {row["final"] for row in view.by_key().to_pylist()} == {True, False}
+        found = view.by_key()
+    wanted = keyed(streams, spec, agg, spec.within)
+    assert found.column_names == ["window_start", "window_end", name, "n", "value", "final"]
+    assert {
+        (round(row["window_start"].timestamp() * 1e6) // spec.slide, row[name], row["n"]): row["value"]
+        for row in found.to_pylist()
+    } == {(window, f"k{k}", k % 3): pytest.approx(value) for (window, k), value in wanted.items()}
+
+
+def keyed(streams: tuple[Stream, Stream], spec: WindowSpec, agg: str, within: int | None) -> dict[Any, float]:
+    """What each key of each window comes to, by nested loops; a pair is in the windows of its left row."""
+    left, right = (list(zip(s.key.tolist(), s.value.tolist(), s.event.tolist(), strict=True)) for s in streams)
+    values: dict[Any, list[float]] = {}
+    for key, value, event in left:
+        window = event // spec.slide
+        while window * spec.slide + spec.length > event:
+            start = window * spec.slide
+            for other, others, at in right:
+                near = start <= at < start + spec.length if within is None else abs(at - event) <= within
+                if other == key and near:
+                    values.setdefault((window, key), []).append(others if "right" in agg else value)
+            window -= 1
+    if agg == "count":
+        return {where: len(found) for where, found in values.items()}
+    return {where: sum(found) / (len(found) if agg.startswith("avg") else 1) for where, found in values.items()}
+
+
 def test_interval_joins(spark: SparkSession, tmp_path: Path) -> None:
     left, right = steady(200_000, rate=3_000)
     with hr.Engine(spark, tmp_path) as engine:
@@ -208,11 +285,14 @@ def test_bounded_frames_are_played_again(spark: SparkSession) -> None:
     final = hr.window_join(left, right, agg="sum(v)", revisions="final", **asked)
     truth = recomputed(*streams, SPEC.length, SPEC.slide, 0)
     found = [row.asDict() for row in final.orderBy("window_start").collect()]
-    assert len(found) == 29 - 2
+    assert len(found) == 30  # all of them: nothing more is to come
     for window, row in enumerate(found):
         assert row["value"] == pytest.approx(truth[window][3])
     columns = ["window_start", "window_end", "emitted_at", "value", "low", "high", "observed", "final"]
     assert final.columns == columns
+    keys = hr.window_join(left, right, by_key=True, **asked).toPandas()
+    assert keys.groupby("window_start")["value"].sum().tolist() == [numbers[2] for _, numbers in sorted(truth.items())]
+    assert keys["final"].all()
     early = hr.window_join(left, right, emit_after="8 ms", estimator="delay", **asked).toPandas()
     assert (early["value"] >= early["observed"]).all()
     assert not early["final"].any()

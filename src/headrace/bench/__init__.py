@@ -35,5 +35,6 @@ BENCHMARKS = {
     "tpch": Benchmark("tpch", "the queries of TPC-H as views: filling and steps, against Spark"),
     "foreign-key": Benchmark("foreign", "TPC-H queries under a sliding window, with peers"),
     "disorder": Benchmark("disorder", "window joins over late streams: early answers, estimated and not"),
+    "window-stream": Benchmark("window_stream", "a window join through Structured Streaming, beside Spark's own join"),
     "scaling": Benchmark("scaling", "one core and two, measured; 64 on paper"),
 }

@@ -1,36 +1,23 @@
 """Factorized maintenance on one core and on more: measured as far as this machine goes, and on paper beyond.
 
-Each run is a process of its own, bound to so many cores from its start, so that neither the JVM nor a library's threads
-can borrow another. What more cores would do is estimated from the plan and the last full batch (`paper`).
+Each run is a process of its own (`bound`). What more cores would do is estimated from the plan and the last full batch
+(`paper`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 
+from headrace.bench.bound import check_cores, run_bound
 from headrace.bench.screen import named_numbers
-from headrace.errors import HeadraceError
-from headrace.runtime.session import usable_cores
 
 Tell = Callable[[str], None]
-
-# Affinity lasts through exec, so everything that the benchmark starts has it too.
-_BOUND = """
-import os, sys
-cores = int(sys.argv[1])
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-os.execv(sys.executable, [sys.executable, "-c", "from headrace.cli.main import app; app()", *sys.argv[2:]])
-"""
 
 
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
@@ -45,11 +32,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     options = parser.parse_args(argv)
     if options.scales is not None and len(options.scales) != len(options.benches):
         parser.error("give --scales one number for each of --benches")
-    if max(options.cores) > usable_cores():
-        raise HeadraceError(
-            f"{max(options.cores)} cores were asked for, and this process may use {usable_cores()}.",
-            way_out="Give fewer with --cores; what more would do is estimated by --on-paper.",
-        )
+    check_cores(max(options.cores))
     results: list[dict[str, Any]] = []
     ratios: dict[str, float] = {}
     paper: dict[str, dict[str, float]] = {}
@@ -83,15 +66,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
 def _run(bench: str, cores: int, scale: list[str], options: argparse.Namespace) -> dict[str, Any]:
     asked = ["--batch", str(options.batch), "--strategies", "factorized", "--cores", str(cores)]
     asked += ["--on-paper", str(options.on_paper), "--time-limit", str(options.time_limit), *scale]
-    command = [sys.executable, "-c", _BOUND, str(cores), "bench", bench, "--json", *asked]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise HeadraceError(
-            f"The benchmark {bench} on {cores} cores ended with exit code {done.returncode}.\n{done.stderr.strip()}",
-            way_out=f"Run it alone to see more: headrace bench {bench} {' '.join(asked)}",
-        )
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return run_bound(bench, cores, asked)
 
 
 def table(result: dict[str, Any]) -> Group:

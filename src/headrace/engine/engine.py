@@ -314,6 +314,7 @@ class Engine:
         estimator: str = "auto",
         interval: float = 0.95,
         revisions: str = "estimate",
+        by_key: bool = False,
         only: tuple[str, str] | None = None,
     ) -> WindowJoinView:
         """Join two append-only tables by windows of time, and answer each window before all of its rows have come.
@@ -333,11 +334,12 @@ class Engine:
         interval : how often the answer should be between `low` and `high`.
         revisions : "estimate" tells each window once, at its moment; "final" when it is complete; "all" replaces the
             one by the other, and by every correction in between.
+        by_key : whether to keep what each key of a window comes to as well, which `by_key()` reads.
         only : BOOLEAN columns that say which rows are of the left and of the right side, where one table has both.
         """
         asked = {"on": on, "time": time, "arrival": arrival, "window": window, "slide": slide, "horizon": horizon}
         asked |= {"emit_after": emit_after, "within": within, "agg": agg, "estimator": estimator}
-        asked |= {"interval": interval, "revisions": revisions, "only": only}
+        asked |= {"interval": interval, "revisions": revisions, "by_key": by_key, "only": only}
         handle = self._create(name, definition_of(left, right, asked))
         assert isinstance(handle, WindowJoinView)
         return handle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,19 +17,18 @@ from headrace.errors import SchemaError
 from headrace.plan.explained import Explained
 from headrace.plan.expression import column
 from headrace.relation import runfile
-from headrace.relation.arrangement import scan
 from headrace.relation.duration import Duration
 from headrace.relation.schema import DIFF, Column, TableSchema
-from headrace.relation.table import COUNT
 from headrace.relation.types import SqlType
 from headrace.runtime.log import BucketState, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import view_arrangement
 from headrace.window.estimators import make_estimator
+from headrace.window.groups import GROUPS, KEYS, Groups
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec
 from headrace.window.told import ANSWERS, read_answers
-from headrace.window.view import LATE, LEARNED, REVISIONS, TEXT, Side, WindowView
+from headrace.window.view import LATE, LEARNED, REVISIONS, Side, WindowView
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -56,7 +55,7 @@ def definition_of(left: str, right: str, asked: Mapping[str, Any]) -> Definition
     plain = {
         what: str(Duration.parse(given)) if what in ("window", "slide", "emit_after", "horizon", "within") else given
         for what, given in asked.items()
-        if given is not None
+        if given is not None and given is not False
     }
     plain["on"] = list(_names(asked["on"]))
     if "only" in plain:
@@ -91,7 +90,13 @@ def plan_window_join(name: str, definition: Definition, tables: Mapping[str, Tab
                 way_out="register both columns with the same type",
             )
     kernel = WindowView(
-        spec, (sides[0], sides[1]), seed, asked["estimator"], float(asked["interval"]), asked["revisions"]
+        spec,
+        (sides[0], sides[1]),
+        seed,
+        asked["estimator"],
+        float(asked["interval"]),
+        asked["revisions"],
+        by_key=bool(asked.get("by_key", False)),
     )
     return PlannedView(replace(definition, chosen={"strategy": WINDOW_JOIN}), None, kernel)
 
@@ -222,6 +227,11 @@ class WindowJoinView(View):
         frame.__dict__["_headrace_pin"] = owner
         return frame
 
+    def at_the_end(self) -> pa.Table:
+        """The answers if no row is to come any more: also of windows whose moment no arrival has reached."""
+        self._check_there()
+        return self._engine._store.read(self._read_at_the_end)
+
     def changes(self) -> pa.Table:
         """What the last step changed: answers that are new with `__diff` +1, those that were replaced with -1."""
         self._check_there()
@@ -231,6 +241,20 @@ class WindowJoinView(View):
         """The rows that came after the horizon, with the side that they are of; they are in no answer."""
         self._check_there()
         return self._engine._store.read(lambda s: read_late(self._kernel, self._runs(s, LATE)))
+
+    def by_key(self, *, ended: bool = False) -> pa.Table:
+        """What each key of each window comes to by what has arrived, and whether that is final; exact, not estimated.
+
+        Only for a window join that was created with by_key=True. Keys without a match have no row. With `ended`, no row
+        is to come any more, and all is final.
+        """
+        self._check_there()
+        if not self._kernel.by_key:
+            raise SchemaError(
+                f"window join {self.name!r} does not keep what each key comes to",
+                way_out="create it with by_key=True",
+            )
+        return self._engine._store.read(lambda snapshot: self._read_by_key(snapshot, ended))
 
     def explain(self) -> WindowJoinExplanation:  # type: ignore[override]
         """Say how the window join is kept, and what it costs."""
@@ -253,15 +277,11 @@ class WindowJoinView(View):
             revisions=kernel.revisions,
             open_entries=sum(bucket.live for part in kernel.part.arrangements for bucket in state[part]),
             too_late=self.late().num_rows,
-            missed=self._missed(snapshot),
+            missed=kernel.learned(self._runs(snapshot, LEARNED))[0].missed,
             answers=self.rows,
             state_bytes=sum(run.bytes for buckets in state.values() for b in buckets for run in b.runs),
             last_step=snapshot.summary,
         )
-
-    def _missed(self, snapshot: Snapshot) -> int:
-        learned = scan(COUNT, self._runs(snapshot, LEARNED))
-        return 0 if learned is None or not learned.rows else int(json.loads(learned.values[TEXT][0].as_py())["missed"])
 
     def _near(self) -> str:
         within = self._kernel.spec.within
@@ -289,6 +309,15 @@ class WindowJoinView(View):
     def _runs(self, snapshot: Snapshot, part: str) -> list[Any]:
         root = str(self._engine.location)
         return [run for bucket in self._buckets(snapshot, part) for run in OPEN.of(root, bucket)]
+
+    def _read_at_the_end(self, snapshot: Snapshot) -> pa.Table:
+        runs = self._kernel.at_the_end(self._runs(snapshot, LEARNED), self._runs(snapshot, ANSWERS))
+        return read_answers(self._kernel.spec, runs)
+
+    def _read_by_key(self, snapshot: Snapshot, ended: bool) -> pa.Table:
+        learned, _ = self._kernel.learned(self._runs(snapshot, LEARNED))
+        groups = Groups(self._kernel, math.inf if ended else learned.closed)
+        return groups.read(self._runs(snapshot, GROUPS), self._runs(snapshot, KEYS))
 
     def _read_changes(self, snapshot: Snapshot) -> pa.Table:
         names = snapshot.changes.get(self.name, [])

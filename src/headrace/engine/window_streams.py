@@ -43,25 +43,28 @@ def window_join(
     estimator: str = "auto",
     interval: float = 0.95,
     revisions: str = "estimate",
+    by_key: bool = False,
     arrival: str | None = None,
     location: str | Path | None = None,
 ) -> DataFrame | WindowJoinStream:
     """Join two DataFrames by windows of time, and answer each window before all of its rows have come.
 
     Two streaming DataFrames give a `WindowJoinStream`, which is started and stopped; its state is at `location`, and a
-    join that is made there again goes on where it was. Two bounded ones are played again in the order of `arrival`, and
-    give a DataFrame. Rows that cannot be right (no key or time, an event after its arrival) are set aside.
+    join that is made there again goes on where it was. Two bounded ones are played again in the order of `arrival`, to
+    their end, and give a DataFrame. Rows that cannot be right (no key or time, an event after its arrival) are set
+    aside.
 
     Parameters
     ----------
     on, time, arrival : columns that both DataFrames have. Without an arrival, rows of streams arrive as they are read.
-    window, slide, emit_after, horizon, within, agg, estimator, interval, revisions : as for `Engine.window_join`.
+    window, slide, emit_after, horizon, within, agg, estimator, interval, revisions, by_key : as for
+        `Engine.window_join`; of bounded DataFrames, `by_key` gives the rows of keys in place of the answers.
 
     The rows: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
     asked = {"window": window, "slide": slide, "emit_after": emit_after, "horizon": horizon, "agg": agg}
-    asked |= {"within": within, "estimator": estimator, "interval": interval, "revisions": revisions}
+    asked |= {"within": within, "estimator": estimator, "interval": interval, "revisions": revisions, "by_key": by_key}
     sides = _Sides(left, right, keys, time, arrival, Aggregate.parse(agg))
     streaming = sides.is_streaming()
     if not streaming and arrival is None:
@@ -80,8 +83,8 @@ def window_join(
         stream = WindowJoinStream(sides, Path(folder) / "state", asked)
         with stream:
             stream.engine.apply({_TABLE: sides.rows()})
-            answers = stream.view.to_arrow()
-    return left.sparkSession.createDataFrame(answers)
+            found = stream.view.by_key(ended=True) if by_key else stream.view.at_the_end()
+    return left.sparkSession.createDataFrame(found)
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,10 @@ class WindowJoinStream:
     def to_arrow(self) -> pa.Table:
         """The answers so far, as an Arrow table."""
         return self.view.to_arrow()
+
+    def by_key(self) -> pa.Table:
+        """What each key of each window comes to, if that was asked for."""
+        return self.view.by_key()
 
     def changes(self) -> pa.Table:
         """What the last batch changed, with `__diff`."""

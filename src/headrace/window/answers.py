@@ -99,6 +99,12 @@ class Answers(Saved):
         if self.revises and end is not None:
             yield from self._revised(tally, end)
 
+    def finish(self) -> Iterator[Answer]:
+        """Let time go on until all windows that have rows are complete; give all answers that are due by then."""
+        last = self.windows.last
+        if last is not None:
+            yield from self.advance(Tally(), self.spec.complete_at(last))
+
     def _revised(self, tally: Tally, at: int) -> Iterator[Answer]:
         """The windows that were answered before, and that rows of a batch have changed since."""
         if self._progress is None:

@@ -13,6 +13,7 @@ span moments at which somebody asks: then it says what windows come to at each o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numba as nb
@@ -27,11 +28,12 @@ from headrace.rings import Payload
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
-from headrace.window.arrivals import LEFT, Arrivals
+from headrace.window.arrivals import LEFT, RIGHT, Arrivals
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
 
-# Rows of the left, rows of the right, and the sum of the aggregated column, which only one of the sides has.
+# All rows, those of the right, and the sum of the aggregated column, which only one of the sides has. What is there is
+# known by the first of these, as everywhere: of a key that only one side has, rows are kept too.
 COUNTS, SUMS = Product((Integer(), Integer())), Product((Integer(), Integer(), Compensated()))
 _SIGN = np.uint64(1 << 63)  # windows before time zero come before those after it, as words
 
@@ -54,7 +56,7 @@ class ExactJoin:
         if rows is not None:
             arrivals, seen = arrivals.take(rows), seen[rows]
         change = summed(self.spec, arrivals, window, seen)
-        deltas, kept = counted(self.spec, self.runs, change)
+        deltas, kept, _ = counted(self.spec, self.runs, change)
         self._keep(kept)
         self.open.add(deltas.window, deltas.amounts)
         return deltas
@@ -78,17 +80,6 @@ class ExactJoin:
         """How many entries the state has."""
         return sum(run.rows for run in self.runs)
 
-    def by_key(self, window: int) -> tuple[Words, Payload]:
-        """The keys of a window, with the counts and sums of both sides."""
-        probe = time_words(np.array([window]))[None, :]
-        found = []
-        for run in self.runs:
-            first, last = run.find(probe)
-            if last[0] > first[0]:
-                found.append(run.take(np.arange(first[0], last[0])))
-        run = merge(self.ring, found) if found else Run(np.zeros((2, 0), np.uint64), self.ring.zeros(0))
-        return run.words[1:], run.payload
-
     def _keep(self, change: Run) -> None:
         live = self.entries + change.rows
         chosen = runs_to_merge([run.rows for run in self.runs], change.rows, live)
@@ -106,17 +97,26 @@ def summed(spec: WindowSpec, arrivals: Arrivals, window: Times, moments: Times) 
     words = np.concatenate([time_words(window)[None, :], arrivals.key, time_words(moments)[None, :]])
     group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
     groups = kernels.group_hashed(words, group_of, first)
-    is_left = arrivals.side == LEFT
-    left = np.bincount(group_of[is_left], minlength=groups)
-    payload: Payload = (left, np.bincount(group_of, minlength=groups) - left)
+    right = np.bincount(group_of[arrivals.side == RIGHT], minlength=groups)
+    payload: Payload = (np.bincount(group_of, minlength=groups), right)
     ring = ring_of(spec)
     if ring is SUMS:
         payload += Compensated().sum_by(Compensated().lift(arrivals.value), group_of, groups)
     return consolidate(ring, np.ascontiguousarray(words[:, first[:groups]]), payload, {})
 
 
-def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Deltas, Run]:
-    """What a change (of `summed`) does to windows, beside what is there; and what it adds to that."""
+@dataclass(frozen=True)
+class Matched:
+    """Matches that are new, by window and key; each pair of these may be there several times."""
+
+    window: Times
+    key: Words
+    matches: Floats
+    total: Floats
+
+
+def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Deltas, Run, Matched]:
+    """What a change (of `summed`) does to windows, beside what is there; what it adds to that; and by which keys."""
     ring = ring_of(spec)
     group_of, first = np.empty(change.rows, np.int64), np.empty(change.rows, np.int64)
     words = np.ascontiguousarray(change.words[:-1])
@@ -124,8 +124,8 @@ def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Delt
     first = first[:groups]
     keys = np.ascontiguousarray(words[:, first])
     before = lookup(ring, runs, keys)
-    left, more_left = _moving(before[0], change.payload[0], group_of, first)
     right, more_right = _moving(before[1], change.payload[1], group_of, first)
+    left, more_left = _moving(before[0] - before[1], change.payload[0] - change.payload[1], group_of, first)
     matches = more_left * right + left * more_right + more_left * more_right
     total = np.zeros(change.rows)
     if ring is SUMS:
@@ -136,7 +136,8 @@ def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Delt
         total = more * others + value * more_others + more * more_others
     window, moment = (times_of(change.words[i]) for i in (0, -1))
     deltas = Deltas.of(moment, window, np.stack([more_left, more_right, matches, total]))
-    return deltas, Run(keys, ring.sum_by(change.payload, group_of, groups))
+    matched = Matched(window, change.words[1:-1], matches, total)
+    return deltas, Run(keys, ring.sum_by(change.payload, group_of, groups)), matched
 
 
 def _moving(before: NDArray[Any], more: NDArray[Any], group_of: Positions, first: Positions) -> tuple[Floats, Floats]:

@@ -24,7 +24,7 @@ from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.arrivals import LEFT, RIGHT, Arrivals
-from headrace.window.exact import repeated, spread, time_words
+from headrace.window.exact import Matched, repeated, spread, time_words
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
 
@@ -73,12 +73,14 @@ class IntervalJoin:
         self._sides: tuple[list[_Kept], list[_Kept]] = (left, right)
         self._added: tuple[list[Run], list[Run]] = ([], [])
         self._purged: int | None = None
+        self.matched: list[Matched] = []  # of the last rows that were added
 
     def add(self, arrivals: Arrivals, moments: Times | None = None) -> Deltas:
         """Take rows in; give what windows come to by them, at each of the moments from which on a row is seen."""
         if not len(arrivals):
             return Deltas.nothing()
         moments = np.zeros(len(arrivals), np.int64) if moments is None else moments
+        self.matched = []
         deltas = Deltas.total([self._add(arrivals.take(moments == at), int(at)) for at in np.unique(moments)])
         self.open.add(deltas.window, deltas.amounts)
         return deltas
@@ -162,6 +164,7 @@ class IntervalJoin:
         for other in others:
             counts, sums = other.between(left.key, left.event - self.within, left.event + self.within)
             total = left.value * counts if self.spec.aggregate.side == LEFT else sums
+            self.matched.append(Matched(window, left.key[:, rows], counts[rows], total[rows]))
             yield _amounts(window, 2, counts[rows], total[rows])
 
     def _of_right(self, right: Arrivals) -> Iterator[_Amounts]:
@@ -172,7 +175,9 @@ class IntervalJoin:
         last = np.minimum(event + self.within, window * self.spec.slide + self.spec.length - 1)
         for other in self._sides[LEFT]:
             counts, sums = other.between(key, first, last)
-            yield _amounts(window, 2, counts, sums if self.spec.aggregate.side == LEFT else right.value[rows] * counts)
+            total = sums if self.spec.aggregate.side == LEFT else right.value[rows] * counts
+            self.matched.append(Matched(window, key, counts, total))
+            yield _amounts(window, 2, counts, total)
 
     def _reached(self, event: Times) -> tuple[Times, NDArray[np.int64]]:
         """The windows in which rows of the right side may have partners, and which rows these are."""

@@ -16,7 +16,7 @@ from headrace.relation.run import Run, consolidate, merge
 from headrace.rings import Group
 from headrace.rings.double import Compensated
 from headrace.window.arrivals import Arrivals
-from headrace.window.exact import closing, counted, ring_of, spread, summed, time_words, times_of
+from headrace.window.exact import Matched, closing, counted, ring_of, spread, summed, time_words, times_of
 from headrace.window.interval import ROWS, IntervalJoin
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas
@@ -24,6 +24,15 @@ from headrace.window.totals import Deltas
 State = Mapping[str, Sequence[AnyRun]]
 Grown = dict[str, tuple[Run, int]]
 """What is added to arrangements, and by how many entries each grows, about."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What rows add to windows, to what is kept, and to the keys of windows."""
+
+    deltas: Deltas
+    grown: Grown
+    matched: list[Matched]
 
 
 class ExactPart(Protocol):
@@ -43,8 +52,8 @@ class ExactPart(Protocol):
         """Rows as they travel, with the moments from which on they are seen."""
         ...
 
-    def count(self, state: State, rows: Run, now: int) -> tuple[Deltas, Grown]:
-        """What rows add to windows; and to what is kept, less what is complete by now."""
+    def count(self, state: State, rows: Run, now: int) -> Counted:
+        """Take rows in; what is complete by now need not be kept."""
         ...
 
 
@@ -70,14 +79,15 @@ class SameWindow:
             arrivals, moments = arrivals.take(rows), moments[rows]
         return summed(self.spec, arrivals, window, moments)
 
-    def count(self, state: State, rows: Run, now: int) -> tuple[Deltas, Grown]:
+    def count(self, state: State, rows: Run, now: int) -> Counted:
         ring, before, runs = ring_of(self.spec), self.spec.completed_by(now), state[self.NAME]
-        deltas, change = counted(self.spec, runs, rows)
+        deltas, change, matched = counted(self.spec, runs, rows)
         (gone,) = closing([change], before)
         kept = change.take(np.arange(gone, change.rows))
         closed = [run.take(np.arange(count)) for run, count in zip(runs, closing(runs, before), strict=True) if count]
         parts = [kept, *(Run(run.words, ring.negate(run.payload)) for run in closed)]
-        return deltas, {self.NAME: (merge(ring, parts), kept.rows - sum(run.rows for run in closed))}
+        grown = {self.NAME: (merge(ring, parts), kept.rows - sum(run.rows for run in closed))}
+        return Counted(deltas, grown, [matched])
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ class Near:
         words = np.concatenate([first, arrivals.key, time_words(arrivals.event)[None, :]])
         return consolidate(ROWS, words, (np.ones(len(arrivals), np.int64), *Compensated().lift(arrivals.value)), {})
 
-    def count(self, state: State, rows: Run, now: int) -> tuple[Deltas, Grown]:
+    def count(self, state: State, rows: Run, now: int) -> Counted:
         join = IntervalJoin(self.spec, [state[name] for name in self.NAMES])
         times = rows.payload[0]
         value = np.repeat(Compensated().values(rows.payload[1:]) / times, times)
@@ -114,7 +124,7 @@ class Near:
             change = join.change(side, state[name], self.spec.completed_by(now))
             if change is not None:
                 grown[name] = change
-        return deltas, grown
+        return Counted(deltas, grown, join.matched)
 
 
 def exact_part(spec: WindowSpec) -> ExactPart:

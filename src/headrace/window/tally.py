@@ -20,7 +20,6 @@ from headrace.window.interval import IntervalJoin
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats
 
-
 _SLOT, _DELAY = 0, 1  # what is counted
 
 

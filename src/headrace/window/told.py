@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from headrace.relation.arrangement import AnyRun, stretches
 from headrace.relation.run import Run, merge
 from headrace.window.answers import Answer
 from headrace.window.exact import time_words, times_of
-from headrace.window.spec import WindowSpec
+from headrace.window.spec import Times, WindowSpec
 
 ANSWERS = "answers"
 NUMBERS = ("value", "low", "high", "observed")
@@ -91,18 +91,21 @@ def read_answers(spec: WindowSpec, runs: Sequence[AnyRun], *, diff: str | None =
     """Answers as rows, in the order of windows; with how often each is added or taken away, if that is asked for."""
     run = merge(COUNT, list(runs)) if runs else None  # type: ignore[arg-type]
     window, at, final = np.zeros((3, 0), np.int64) if run is None else times_of(run.words)
-    start = window * spec.slide
-    columns: Mapping[str, pa.Array] = {
-        "window_start": _timestamps(start),
-        "window_end": _timestamps(start + spec.length),
+    columns = window_columns(spec, window) | {
         "emitted_at": _timestamps(at),
         **{name: pa.array([], pa.float64()) if run is None else run.values[name] for name in NUMBERS},
         "final": pa.array(final.astype(bool)),
     }
-    table = pa.table(dict(columns))
+    table = pa.table(columns)
     if diff is not None:
         table = table.append_column(diff, pa.array(np.zeros(0, np.int64) if run is None else run.payload[0]))
     return table
+
+
+def window_columns(spec: WindowSpec, window: Times) -> dict[str, pa.Array]:
+    """When windows begin and end."""
+    start = window * spec.slide
+    return {"window_start": _timestamps(start), "window_end": _timestamps(start + spec.length)}
 
 
 def _timestamps(micros: np.ndarray) -> pa.Array:

@@ -109,6 +109,11 @@ class OpenWindows(Saved):
             row[where] += np.bincount(at, weights=amount, minlength=len(coming))
         self._window, self._numbers = together, numbers
 
+    @property
+    def last(self) -> int | None:
+        """The last window that was touched; None if there is none."""
+        return int(self._window[-1]) if len(self._window) else None
+
     def read(self, first: int, last: int) -> Totals:
         """The windows from the first up to, but not including, the last."""
         window = np.arange(first, last)

@@ -7,7 +7,7 @@ Both stages keep runs and nothing else, so a window join is committed, restarted
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewChange
 from headrace.operators.layout import COUNT
 from headrace.plan.expression import Expression
 from headrace.relation import kernels
-from headrace.relation.arrangement import scan
+from headrace.relation.arrangement import AnyRun, scan
 from headrace.relation.columns import take_column
 from headrace.relation.keys import KeyLayout, validity
 from headrace.relation.run import Run, consolidate, merge
@@ -32,6 +32,7 @@ from headrace.window.answers import Answer, Answers
 from headrace.window.arrivals import Arrivals
 from headrace.window.estimators import make_estimator
 from headrace.window.exact import time_words, times_of
+from headrace.window.groups import GROUPS, KEYS, MATCHES, group_run, key_run, new_keys
 from headrace.window.join import bucket_of
 from headrace.window.parts import ExactPart, exact_part
 from headrace.window.saved import from_text, to_text
@@ -47,7 +48,7 @@ REVISIONS = (ESTIMATE, FINAL, ALL)
 
 _ROWS, _DELAYS, _CLOCK, _DELTAS = "rows", "delays", "clock", "deltas"
 _DELTA = Product((Integer(), Integer(), Integer(), Compensated()))
-TEXT = "text"
+_TEXT = "text"
 _ONE = 0  # the bucket of the second stage
 
 
@@ -70,6 +71,7 @@ class WindowView:
     Parameters
     ----------
     revisions : what is told of a window: its "estimate", its "final" answer, or "all", the one corrected to the other.
+    by_key : whether it is also kept what each key of a window comes to.
     """
 
     spec: WindowSpec
@@ -78,6 +80,7 @@ class WindowView:
     estimator: str = "auto"
     interval: float = 0.95
     revisions: str = ESTIMATE
+    by_key: bool = False
 
     # -- the protocol of a view ---------------------------------------------------------------------------------------
 
@@ -95,7 +98,8 @@ class WindowView:
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
-        return {**self.part.arrangements, LATE: COUNT, LEARNED: COUNT, ANSWERS: COUNT}
+        groups: dict[str, Group] = {GROUPS: MATCHES, KEYS: COUNT} if self.by_key else {}
+        return {**self.part.arrangements, LATE: COUNT, **groups, LEARNED: COUNT, ANSWERS: COUNT}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -104,7 +108,8 @@ class WindowView:
 
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
-        return ((*self.part.arrangements, LATE), (LEARNED, ANSWERS))
+        later = (LEARNED, ANSWERS)
+        return (tuple(part for part in self.arrangements if part not in later), later)
 
     def home(self, part: str, bucket: int) -> int:
         return bucket
@@ -144,7 +149,10 @@ class WindowView:
         out: Lifted = {}
         for bucket in range(buckets) if own is None else own:
             at = order[starts[bucket] : starts[bucket + 1]]
-            parts = self._rows(arrivals.take(at[~late[at]])) | self._late(arrivals, rows, origin, at[late[at]])
+            in_time = at[~late[at]]
+            parts = self._rows(arrivals.take(in_time)) | self._late(arrivals, rows, origin, at[late[at]])
+            if self.by_key and len(in_time):
+                parts[KEYS] = key_run(arrivals.key[:, in_time], [take_column(k, origin[in_time]) for k in rows.keys])
             if bucket == _ONE:
                 parts |= self._delays(arrivals if not late.any() else arrivals.take(~late))
             heard = arrivals.arrival if bucket == _ONE else arrivals.arrival[at]
@@ -208,36 +216,57 @@ class WindowView:
         done.sent.append(Sent(1, _ONE, _CLOCK, clock))
         if incoming.get(_ROWS):
             rows = merge(self.part.travelling, incoming[_ROWS])
-            deltas, grown = self.part.count(state, rows, int(times_of(clock.words[0]).max()))
-            for part, (run, more) in grown.items():
+            counted = self.part.count(state, rows, int(times_of(clock.words[0]).max()))
+            for part, (run, more) in counted.grown.items():
                 done.runs[part], done.live[part] = run, more
-            done.sent.append(Sent(1, _ONE, _DELTAS, _delta_run(deltas)))
+            done.sent.append(Sent(1, _ONE, _DELTAS, _delta_run(counted.deltas)))
+            if self.by_key:
+                for part, found in (
+                    (GROUPS, group_run(counted.matched)),
+                    (KEYS, new_keys(state[KEYS], incoming[KEYS])),
+                ):
+                    if found is not None:
+                        done.runs[part], done.live[part] = found, found.rows
         if incoming.get(_DELAYS):
             done.sent.append(Sent(1, _ONE, _DELAYS, merge(COUNT, incoming[_DELAYS])))
         return done
 
     # -- the second stage ---------------------------------------------------------------------------------------------
 
-    def _answer(self, state: State, incoming: Incoming) -> Reduced:
+    def learned(self, runs: Sequence[AnyRun]) -> tuple[Answers, Run | None]:
+        """What has been learned so far, as it is kept; and the run of that."""
         answers = Answers(
             self.spec,
             {self.estimator: make_estimator(self.estimator, self.spec, interval=self.interval)},
             self.interval,
             revises=self.revisions == ALL,
         )
-        before = scan(COUNT, state[LEARNED])
+        before = scan(COUNT, runs)
         if before is not None and before.rows:
-            from_text(answers, before.values[TEXT][0].as_py())
-        told = Told(self.estimator, state[ANSWERS])
-        for answer in answers.advance(_tally(incoming)):
-            if self._is_told(answer):
-                told.add(answer, replaces=self.revisions == ALL)
-        run, summary = told.change()
+            from_text(answers, before.values[_TEXT][0].as_py())
+        return answers, before
+
+    def _answer(self, state: State, incoming: Incoming) -> Reduced:
+        answers, before = self.learned(state[LEARNED])
+        run, summary = self._told(answers.advance(_tally(incoming)), state[ANSWERS])
         done = Reduced(changes=run, summary=summary)
         if run is not None:
             done.runs[ANSWERS], done.live[ANSWERS] = run, summary.inserted - summary.deleted
         done.runs[LEARNED], done.live[LEARNED] = _replaced(before, to_text(answers))
         return done
+
+    def at_the_end(self, learned: Sequence[AnyRun], answers: Sequence[AnyRun]) -> list[AnyRun]:
+        """All answers, if no row is to come any more: time goes on until every window is complete."""
+        known, _ = self.learned(learned)
+        run, _ = self._told(known.finish(), answers)
+        return [*answers, *([] if run is None else [run])]
+
+    def _told(self, answers: Iterable[Answer], before: Sequence[AnyRun]) -> tuple[Run | None, ViewChange]:
+        told = Told(self.estimator, before)
+        for answer in answers:
+            if self._is_told(answer):
+                told.add(answer, replaces=self.revisions == ALL)
+        return told.change()
 
     def _is_told(self, answer: Answer) -> bool:
         return self.revisions == ALL or answer.final == (self.revisions == FINAL)
@@ -271,10 +300,10 @@ def _replaced(before: Run | None, text: str) -> tuple[Run, int]:
     """A text in the place of the one before; and by how many entries the state grows."""
     values = pa.array([text], pa.large_string())
     if before is None or not before.rows:
-        return Run(np.zeros((1, 1), np.uint64), COUNT.ones(1), {TEXT: values}), 1
+        return Run(np.zeros((1, 1), np.uint64), COUNT.ones(1), {_TEXT: values}), 1
     words = np.concatenate([before.words, before.words + np.uint64(1)], axis=1)
-    old = before.values[TEXT].cast(pa.large_string())
-    return Run(words, (np.array([-1, 1]),), {TEXT: pa.concat_arrays([old, values])}), 0
+    old = before.values[_TEXT].cast(pa.large_string())
+    return Run(words, (np.array([-1, 1]),), {_TEXT: pa.concat_arrays([old, values])}), 0
 
 
 def _micros(column: pa.Array) -> Times:
