@@ -60,7 +60,7 @@ def _observe(delays: Delays, rows: Stream, until: int) -> None:
 )
 def test_delays_are_learned_while_late_rows_are_missing(law: DelayLaw, cdf) -> None:  # type: ignore[no-untyped-def]
     left, _ = steady(300_000, rate=100_000, delays=law)
-    delays = Delays(5_000, 200_000)
+    delays = Delays(5_000, 200_000, 20_000)
     for start in range(0, 250_000, 7_000):
         _observe(delays, left.between(start, start + 7_000), start + 7_000)
     elapsed = np.array([0, 100, 500, 1_000, 2_500, 4_000, 4_900, 5_000, 9_000])
@@ -72,7 +72,7 @@ def test_delays_are_learned_while_late_rows_are_missing(law: DelayLaw, cdf) -> N
 
 def test_delays_follow_a_drift() -> None:
     left, _ = steady(600_000, rate=100_000, delays=Step(Uniform(1_000), Uniform(5_000), 300_000))
-    delays = Delays(5_000, 50_000)
+    delays = Delays(5_000, 50_000, 20_000)
     found = []
     for start in range(0, 590_000, 10_000):
         _observe(delays, left.between(start, start + 10_000), start + 10_000)

@@ -35,6 +35,7 @@ from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 
 _MEMORY = 20  # windows after which an event counts half for the delays, or two horizons if that is more
+_LATELY = 5  # the same, to see whether delays are changing, or an eighth of the horizon if that is more
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class DelayEstimator(Saved):
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec
         self.interval = interval
-        memory = max(_MEMORY * spec.length, 2 * spec.horizon)
-        self.delays = (Delays(spec.horizon, memory), Delays(spec.horizon, memory))
+        memory, lately = max(_MEMORY * spec.length, 2 * spec.horizon), max(_LATELY * spec.length, spec.horizon // 8)
+        self.delays = (Delays(spec.horizon, memory, lately), Delays(spec.horizon, memory, lately))
         self._shrinkage = {name: Shrinkage() for name in PARTS}
         self._said: dict[int, dict[str, _Said]] = {}
 
@@ -92,6 +93,11 @@ class DelayEstimator(Saved):
         least = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}  # who is there is there
         parts = {name: Part(max(one.mean, least.get(name, one.mean)), one.deviation) for name, one in said.items()}
         return combined(spec, parts, self.interval)
+
+    @property
+    def drift(self) -> float:
+        """How far the delays of late are from those that have been learned, relatively."""
+        return max(delays.drift for delays in self.delays)
 
     def complete(self, window: Seen) -> None:
         said = taken(self._said, window.window)

@@ -11,6 +11,8 @@ rows with a delay of at most d whose event is not older than d are just all rows
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ from headrace.window.spec import Times
 from headrace.window.totals import Floats
 
 _BINS = 64  # of delays; events are counted in slots of the same width
+_ENOUGH = 5.0  # rows that must be expected in a bin to tell a drift from chance
 
 
 def bins_of(horizon: int, event: Times, arrival: Times) -> tuple[Times, Times]:
@@ -33,6 +36,33 @@ def _bins(horizon: int) -> tuple[int, int]:
     return width, max(1, -(-max(1, horizon) // width))
 
 
+class _Counts(Saved):
+    """Rows that have arrived, by their delay; each counts by its age."""
+
+    saved = ("delays",)
+
+    def __init__(self, bins: int, decay: float) -> None:
+        self.delays = np.zeros(bins)
+        self._decay = decay
+        self._weights = decay ** np.arange(bins + 1.0)
+
+    def add(self, delay: Times, age: Times, count: Floats) -> None:
+        self.delays += np.bincount(delay, count * self._decay ** age.astype(float), minlength=len(self.delays))
+
+    def advance(self, steps: int) -> None:
+        self.delays *= self._decay**steps
+
+    def at_risk(self, young: Floats, within: float) -> Floats:
+        """Of events that are older than a bin, the rows whose delay is at most that of the bin."""
+        bins = len(self.delays)
+        edges = np.arange(-1, bins + 1) + within
+        younger = np.append(0.0, np.cumsum(young * self._weights))
+        # Of an event that is as old as a bin, half of the bin's delays have had the time, on average.
+        found: Floats = np.cumsum(self.delays) - np.interp(np.arange(bins) + 0.5, edges, younger)
+        found = np.maximum(found, self.delays)
+        return found
+
+
 class Delays(Saved):
     """Learns how likely a row has arrived by some time after its event.
 
@@ -40,18 +70,18 @@ class Delays(Saved):
     ----------
     horizon : the longest delay there can be.
     memory : after how much time an event counts half.
+    lately : the same for what is looked at to see whether delays are changing.
     """
 
-    saved = ("_young", "_delays", "_newest", "_within")
+    saved = ("_young", "_counts", "_lately", "_newest", "_within")
 
-    def __init__(self, horizon: int, memory: int) -> None:
+    def __init__(self, horizon: int, memory: int, lately: int) -> None:
         self._width, self._bins = _bins(horizon)
-        self._decay = 0.5 ** (self._width / max(1, memory))
-        self._ages = self._decay ** np.arange(self._bins + 1.0)
-        self._young = np.zeros(
-            self._bins + 1
-        )  # rows that have arrived by the slot of their event, the newest one first
-        self._delays = np.zeros(self._bins)  # rows that have arrived by their delay; each counts by its age
+        # Rows that have arrived by the slot of their event, the newest one first.
+        self._young = np.zeros(self._bins + 1)
+        self._counts, self._lately = (
+            _Counts(self._bins, 0.5 ** (self._width / max(1, time))) for time in (memory, lately)
+        )
         self._newest: int | None = None  # the slot that it is now
         self._within = 0.0  # how much of that slot has passed
         self._arrived: tuple[Floats, Floats] | None = None
@@ -70,7 +100,8 @@ class Delays(Saved):
         moment, delay, count = delays
         # Moments follow each other closely, so at the moment from which on a row is seen its age is about its delay.
         age = self._newest - moment // self._width + delay
-        self._delays += np.bincount(delay, count * self._decay ** age.astype(float), minlength=self._bins)
+        for counts in (self._counts, self._lately):
+            counts.add(delay, age, count)
         self._arrived = None
 
     def advance(self, at: int) -> None:
@@ -90,6 +121,20 @@ class Delays(Saved):
         share: Floats = (self._integral(elapsed) - self._integral(elapsed - length)) / length
         return np.clip(share, 0.0, 1.0)
 
+    @property
+    def drift(self) -> float:
+        """How far the delays of late are from the distribution, relatively, beyond what chance would do."""
+        hazard = self._hazard()
+        expected = self._lately.at_risk(self._young, self._within) * hazard
+        enough = (expected >= _ENOUGH) & (hazard < 1)
+        if not enough.any():
+            return 0.0
+        hazard, expected, found = hazard[enough], expected[enough], self._lately.delays[enough]
+        chance = (
+            0.5 * expected * (1 - hazard)
+        )  # weights that fall by halves have squares that come to half of their sum
+        return math.sqrt(max(0.0, float(((found - expected) ** 2 - chance).sum()) / float(expected @ expected)))
+
     def _integral(self, elapsed: Floats) -> Floats:
         """The integral of the probability to have arrived, up to some time; it is linear between the edges of bins."""
         probability, below = self._distribution()
@@ -97,9 +142,8 @@ class Delays(Saved):
         bins = np.clip(at.astype(np.int64), 0, self._bins - 1)
         inside = np.clip(at - bins, 0.0, 1.0)
         rise = probability[bins + 1] - probability[bins]
-        area: Floats = (
-            below[bins] + inside * (probability[bins] + 0.5 * rise * inside) + np.maximum(at - self._bins, 0.0)
-        )
+        beyond = np.maximum(at - self._bins, 0.0)
+        area: Floats = below[bins] + inside * (probability[bins] + 0.5 * rise * inside) + beyond
         return area * self._width
 
     def _advance(self, now: int, within: float) -> None:
@@ -109,24 +153,25 @@ class Delays(Saved):
             return
         self._arrived, self._within = None, within
         if steps:
-            self._delays *= self._decay**steps
+            for counts in (self._counts, self._lately):
+                counts.advance(steps)
             kept = self._young[: max(0, len(self._young) - steps)].copy()
             self._young[:] = 0
             self._young[len(self._young) - len(kept) :] = kept
             self._newest = now
 
+    def _hazard(self) -> Floats:
+        """Of the rows whose delay is at most that of a bin, the share whose delay is in the bin."""
+        at_risk = self._counts.at_risk(self._young, self._within)
+        if not at_risk.any():  # nothing is known: all delays are as likely
+            return 1.0 / np.arange(1, self._bins + 1)
+        found: Floats = np.divide(self._counts.delays, at_risk, out=np.zeros(self._bins), where=at_risk > 0)
+        return found
+
     def _distribution(self) -> tuple[Floats, Floats]:
         """The probability to have arrived, at the edges of all bins; and its integral up to there, in bins."""
         if self._arrived is None:
-            # Of an event that is as old as a bin, half of the bin's delays have had the time, on average.
-            edges = np.arange(-1, self._bins + 1) + self._within
-            younger = np.append(0.0, np.cumsum(self._young * self._ages))
-            up_to = np.cumsum(self._delays) - np.interp(np.arange(self._bins) + 0.5, edges, younger)
-            up_to = np.maximum(up_to, self._delays)
-            hazard = np.divide(self._delays, up_to, out=np.zeros(self._bins), where=up_to > 0)
-            if not up_to.any():  # nothing is known: all delays are as likely
-                hazard = 1.0 / np.arange(1, self._bins + 1)
-            after = np.cumprod((1.0 - hazard)[::-1])[::-1]  # arrived before the bin begins
+            after = np.cumprod((1.0 - self._hazard())[::-1])[::-1]  # arrived before the bin begins
             probability = np.append(after, 1.0)
             probability[0] = 0.0
             below = np.append(0.0, np.cumsum((probability[1:] + probability[:-1]) / 2))

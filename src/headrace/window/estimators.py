@@ -34,5 +34,6 @@ def make_estimator(name: str, spec: WindowSpec, *, interval: float = 0.95, seed:
             f"an interval of {interval} holds never or always", way_out="give one between 0 and 1, as 0.95"
         )
     if name == AUTO:
-        return AutoEstimator(spec, [make(spec, interval, seed) for make in _MADE.values()], interval)
+        others = [make(spec, interval, seed) for other, make in _MADE.items() if other != DelayEstimator.name]
+        return AutoEstimator(spec, DelayEstimator(spec, interval), others, interval)
     return _MADE[name](spec, interval, seed)
