@@ -86,20 +86,20 @@ def test_levels_rest_while_nothing_changes_and_follow_what_does() -> None:
     rng = np.random.default_rng(0)
     noisy = 100 + rng.normal(0, 5, 80)
     unit = np.ones(80)
-    steady_level = level_of(noisy, unit)
+    steady_level = level_of(noisy, unit, 79)
     assert steady_level is not None
     assert steady_level.mean == pytest.approx(100, abs=2)
     assert steady_level.spread < 2
     doubled = np.concatenate([noisy[:77], 2 * noisy[77:]])
-    followed = level_of(doubled, unit)
+    followed = level_of(doubled, unit, 79)
     assert followed is not None
     assert followed.mean == pytest.approx(200, abs=25)
-    assert level_of(np.full(5, math.nan), unit[:5]) is None
-    nothing = level_of(np.zeros(9), np.ones(9), counts=True)
+    assert level_of(np.full(5, math.nan), unit[:5], 4) is None
+    nothing = level_of(np.zeros(9), np.ones(9), 8, counts=True)
     assert nothing is not None
     assert (nothing.mean, nothing.deviation) == (0, 0)
     # While all windows but the last are complete and equal, theory says how far a count of half of its rows is off.
-    counted = level_of(np.append(np.full(30, 1_000.0), 1_040.0), np.append(np.zeros(30), 1.0), counts=True)
+    counted = level_of(np.append(np.full(30, 1_000.0), 1_040.0), np.append(np.zeros(30), 1.0), 30, counts=True)
     assert counted is not None
     assert counted.mean == pytest.approx(1_000, abs=1)
 

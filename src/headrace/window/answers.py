@@ -182,13 +182,13 @@ class Answers(Saved):
         incomplete = self.spec.complete_at(0) // self.spec.slide
         return min(_MOST, max(_FEWEST, incomplete + _FEWEST))
 
-    def _seen(self, window: int) -> Seen:
+    def _seen(self, window: int, at: int) -> Seen:
         assert self._progress is not None
         assert self._progress.first is not None
         # Streams begin within a window, so the first ones are not whole: nothing is learned from them.
         known = min(window, max(self._progress.first + self.spec.overlap, window - self._recent))
-        totals = self.windows.read(known, window + 1)
-        return Seen(self.spec, window, totals.take(slice(-1, None)), totals.take(slice(None, -1)))
+        begun = min((at - 1) // self.spec.slide, window + self._recent)
+        return Seen(self.spec, window, self.windows.read(known, max(window, begun) + 1), window - known)
 
     def _answer(self) -> Answer:
         assert self._progress is not None
@@ -197,7 +197,7 @@ class Answers(Saved):
         return self._answer_of(window, self.spec.emitted_at(window))
 
     def _answer_of(self, window: int, at: int, *, again: bool = False) -> Answer:
-        seen = self._seen(window)
+        seen = self._seen(window, at)
         least = seen.observed if self.spec.aggregate.function == "count" else -math.inf
         estimates = {
             name: self._calibrations[name].bounds(window, estimator.estimate(seen, at, again=again), least, again=again)
@@ -209,11 +209,12 @@ class Answers(Saved):
         assert self._progress is not None
         window = self._progress.completed
         self._progress.completed += 1
-        seen = self._seen(window)
+        at = self.spec.complete_at(window)
+        seen = self._seen(window, at)
         assert self._progress.first is not None
         if window >= self._progress.first + self.spec.overlap:
             for name, estimator in self.estimators.items():
                 estimator.complete(seen)
                 self._calibrations[name].complete(window, seen.observed)
         self.windows.forget(window + 1 - self._recent)
-        return Answer(window, self.spec.complete_at(window), seen.observed, {}, final=True)
+        return Answer(window, at, seen.observed, {}, final=True)

@@ -1,7 +1,8 @@
 """The estimator `delay`: what has arrived is divided by the probability of having arrived.
 
 It learns the delays of each stream (`delays`). From these follows which share of a window's rows should be there, and
-of recent windows too, complete or not; so it knows the level of the rates without waiting for anything to complete. The
+of other windows too, complete or not, before it or begun since; so it knows the level of the rates without waiting for
+anything to complete. The
 selectivity is that of pairs: delays do not choose keys, so the pairs that are there are a sample of all. Between a
 window's own measurement and the level stands a weight that completed windows teach (`learned`).
 """
@@ -44,8 +45,6 @@ class _Said:
 
     level: float
     own: float
-    mean: float
-    deviation: float
 
 
 class DelayEstimator(Saved):
@@ -68,30 +67,29 @@ class DelayEstimator(Saved):
             delays.observe(*arrivals.delays.of_side(side))
 
     def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
-        spec, recent, now = self.spec, window.recent, window.now
+        spec, around = self.spec, window.around
         for delays in self.delays:
             delays.advance(at)
-        start = np.append(recent.window, window.window) * float(spec.slide)
-        left, right, matches, total = (
-            np.append(getattr(recent, name), getattr(now, name)) for name in ("left", "right", "matches", "total")
-        )
+        start = (around.window * spec.slide).astype(np.float64)
+        left, right = around.left, around.right
         there = (
             self.delays[LEFT].share(start, spec.length, at),
             self.delays[RIGHT].share(start - spec.reach, spec.length + 2 * spec.reach, at),
         )
         # Who is missing adds to the variance: of a count in proportion to the odds, of a ratio to how few there are.
         few = _ratio(1 - there[LEFT], left) + _ratio(1 - there[RIGHT], right)
-        said = {
-            LEFT_ROWS: self._said_of(LEFT_ROWS, _ratio(left, there[LEFT]), _ratio(1 - there[LEFT], there[LEFT])),
-            RIGHT_ROWS: self._said_of(RIGHT_ROWS, _ratio(right, there[RIGHT]), _ratio(1 - there[RIGHT], there[RIGHT])),
-            SELECTIVITY: self._said_of(SELECTIVITY, _ratio(matches, left * right), few, window.left * window.right),
+        measured = {
+            LEFT_ROWS: (_ratio(left, there[LEFT]), _ratio(1 - there[LEFT], there[LEFT])),
+            RIGHT_ROWS: (_ratio(right, there[RIGHT]), _ratio(1 - there[RIGHT], there[RIGHT])),
+            SELECTIVITY: (_ratio(around.matches, around.pairs), few),
         }
         if spec.aggregate.function != "count":
-            said[PAYLOAD] = self._said_of(PAYLOAD, _ratio(total, matches), few)
+            measured[PAYLOAD] = (_ratio(around.total, around.matches), few)
+        parts, said = {}, {}
+        for name, (value, unit) in measured.items():
+            parts[name], said[name] = self._part(name, value, unit, window)
         if not again:
             self._said[window.window] = said
-        least = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}  # who is there is there
-        parts = {name: Part(max(one.mean, least.get(name, one.mean)), one.deviation) for name, one in said.items()}
         return combined(spec, parts, self.interval)
 
     @property
@@ -107,18 +105,21 @@ class DelayEstimator(Saved):
             one = said[name]
             self._shrinkage[name].learn(one.level, one.own, final)
 
-    def _said_of(self, name: str, value: Floats, unit: Floats, pairs: float = 0.0) -> _Said:
-        rows = name in (LEFT_ROWS, RIGHT_ROWS)
-        level, own = level_of(value, unit, counts=rows), float(value[-1])
+    def _part(self, name: str, value: Floats, unit: Floats, window: Seen) -> tuple[Part, _Said]:
+        """A part of a window, from what is measured of it and of others."""
+        counts = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}
+        level, own = level_of(value, unit, window.place, counts=name in counts), float(value[window.place])
         if level is None:
-            return _Said(math.nan, own, 0.0, 0.0)
-        if pairs and level.mean > 0:
+            return Part(counts.get(name, 0.0), 0.0), _Said(math.nan, own)
+        if name == SELECTIVITY and level.mean > 0:
             # One match more, among as many pairs as usually have one: no match among few pairs does not mean none.
-            own = (own * pairs + 1) / (pairs + 1 / level.mean)
+            pairs = window.left * window.right
+            own = (own * pairs + 1) / (pairs + 1 / level.mean) if pairs else own
         mean = level.mean if math.isnan(own) else self._shrinkage[name].between(level.mean, own, level.slope)
         deviation = level.deviation if math.isfinite(own) else math.sqrt(level.natural + level.spread**2)
         relative = min(2.0, deviation / abs(mean)) if mean else 1.0
-        return _Said(level.mean, own, mean, abs(mean) * relative)
+        # Who is there is there.
+        return Part(max(mean, counts.get(name, mean)), abs(mean) * relative), _Said(level.mean, own)
 
 
 def _ratio(amount: Floats, size: Floats) -> Floats:

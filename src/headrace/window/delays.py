@@ -12,13 +12,18 @@ rows with a delay of at most d whose event is not older than d are just all rows
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
+import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.window.saved import Saved
 from headrace.window.spec import Times
 from headrace.window.totals import Floats
+
+_jit: Any = nb.njit(cache=True, nogil=True)
 
 _BINS = 64  # of delays; events are counted in slots of the same width
 _ENOUGH = 5.0  # rows that must be expected in a bin to tell a drift from chance
@@ -34,6 +39,15 @@ def _bins(horizon: int) -> tuple[int, int]:
     """The width of bins, and their number."""
     width = max(1, -(-horizon // _BINS))
     return width, max(1, -(-max(1, horizon) // width))
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A distribution of delays."""
+
+    hazard: Floats  # of the rows whose delay is at most that of a bin, the share whose delay is in the bin
+    probability: Floats  # to have arrived, at the edges of all bins
+    below: Floats  # the integral of that up to each edge, in bins
 
 
 class _Counts(Saved):
@@ -84,7 +98,7 @@ class Delays(Saved):
         )
         self._newest: int | None = None  # the slot that it is now
         self._within = 0.0  # how much of that slot has passed
-        self._arrived: tuple[Floats, Floats] | None = None
+        self._known: _Known | None = None  # what follows from all that; None if it must be made anew
 
     def observe(self, slots: tuple[Times, Floats], delays: tuple[Times, Times, Floats]) -> None:
         """See rows that have arrived: how many there are of each slot; and by moment of each bin (`bins_of`)."""
@@ -102,7 +116,7 @@ class Delays(Saved):
         age = self._newest - moment // self._width + delay
         for counts in (self._counts, self._lately):
             counts.add(delay, age, count)
-        self._arrived = None
+        self._known = None
 
     def advance(self, at: int) -> None:
         """Let time pass: all rows that have arrived by this moment have been seen."""
@@ -112,19 +126,18 @@ class Delays(Saved):
     def arrived(self, elapsed: NDArray[np.int64] | Floats) -> Floats:
         """The probability that a row has arrived so long after its event."""
         edges = np.arange(self._bins + 1) * float(self._width)
-        found: Floats = np.interp(elapsed, edges, self._distribution()[0], left=0.0, right=1.0)
+        found: Floats = np.interp(elapsed, edges, self._distribution().probability, left=0.0, right=1.0)
         return found
 
     def share(self, start: Floats, length: int, at: float) -> Floats:
         """Of events spread evenly over stretches of a length, the share that has arrived at a moment."""
-        elapsed = at - np.asarray(start)
-        share: Floats = (self._integral(elapsed) - self._integral(elapsed - length)) / length
-        return np.clip(share, 0.0, 1.0)
+        known = self._distribution()
+        return _shares(at - start, float(length), float(self._width), known.probability, known.below)  # type: ignore[no-any-return]
 
     @property
     def drift(self) -> float:
         """How far the delays of late are from the distribution, relatively, beyond what chance would do."""
-        hazard = self._hazard()
+        hazard = self._distribution().hazard
         expected = self._lately.at_risk(self._young, self._within) * hazard
         enough = (expected >= _ENOUGH) & (hazard < 1)
         if not enough.any():
@@ -135,23 +148,12 @@ class Delays(Saved):
         )  # weights that fall by halves have squares that come to half of their sum
         return math.sqrt(max(0.0, float(((found - expected) ** 2 - chance).sum()) / float(expected @ expected)))
 
-    def _integral(self, elapsed: Floats) -> Floats:
-        """The integral of the probability to have arrived, up to some time; it is linear between the edges of bins."""
-        probability, below = self._distribution()
-        at = elapsed / self._width
-        bins = np.clip(at.astype(np.int64), 0, self._bins - 1)
-        inside = np.clip(at - bins, 0.0, 1.0)
-        rise = probability[bins + 1] - probability[bins]
-        beyond = np.maximum(at - self._bins, 0.0)
-        area: Floats = below[bins] + inside * (probability[bins] + 0.5 * rise * inside) + beyond
-        return area * self._width
-
     def _advance(self, now: int, within: float) -> None:
         assert self._newest is not None
         steps = now - self._newest
         if steps < 0 or (steps == 0 and within <= self._within):
             return
-        self._arrived, self._within = None, within
+        self._known, self._within = None, within
         if steps:
             for counts in (self._counts, self._lately):
                 counts.advance(steps)
@@ -161,19 +163,42 @@ class Delays(Saved):
             self._newest = now
 
     def _hazard(self) -> Floats:
-        """Of the rows whose delay is at most that of a bin, the share whose delay is in the bin."""
         at_risk = self._counts.at_risk(self._young, self._within)
         if not at_risk.any():  # nothing is known: all delays are as likely
             return 1.0 / np.arange(1, self._bins + 1)
         found: Floats = np.divide(self._counts.delays, at_risk, out=np.zeros(self._bins), where=at_risk > 0)
         return found
 
-    def _distribution(self) -> tuple[Floats, Floats]:
-        """The probability to have arrived, at the edges of all bins; and its integral up to there, in bins."""
-        if self._arrived is None:
-            after = np.cumprod((1.0 - self._hazard())[::-1])[::-1]  # arrived before the bin begins
+    def _distribution(self) -> _Known:
+        if self._known is None:
+            hazard = self._hazard()
+            after = np.cumprod((1.0 - hazard)[::-1])[::-1]  # arrived before the bin begins
             probability = np.append(after, 1.0)
             probability[0] = 0.0
             below = np.append(0.0, np.cumsum((probability[1:] + probability[:-1]) / 2))
-            self._arrived = probability, below
-        return self._arrived
+            self._known = _Known(hazard, probability, below)
+        return self._known
+
+
+@_jit
+def _shares(elapsed, length, width, probability, below):  # type: ignore[no-untyped-def]
+    out = np.empty(len(elapsed))
+    for i in range(len(elapsed)):
+        whole = _integral(elapsed[i] / width, probability, below)
+        rest = _integral((elapsed[i] - length) / width, probability, below)
+        out[i] = min(max((whole - rest) * width / length, 0.0), 1.0)
+    return out
+
+
+@_jit
+def _integral(at, probability, below):  # type: ignore[no-untyped-def]
+    """The integral of the probability to have arrived, up to some time, in bins; it is linear between their edges."""
+    bins = len(below) - 1
+    if at <= 0:
+        return 0.0
+    if at >= bins:
+        return below[bins] + at - bins
+    number = int(at)
+    inside = at - number
+    rise = probability[number + 1] - probability[number]
+    return below[number] + inside * (probability[number] + 0.5 * rise * inside)

@@ -49,28 +49,28 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Seen:
-    """A window at a moment: what has arrived of it, and of those before it."""
+    """A window at a moment: what has arrived of it, and of others."""
 
     spec: WindowSpec
     window: int
-    now: Totals  # of this window alone
-    recent: Totals  # of windows before it, the last one last; some of them complete, others not yet
+    around: Totals  # it and others, in their order: some before, complete or not, and those that have begun since
+    place: int  # which of these it is
 
     @property
     def left(self) -> float:
-        return float(self.now.left[0])
+        return float(self.around.left[self.place])
 
     @property
     def right(self) -> float:
-        return float(self.now.right[0])
+        return float(self.around.right[self.place])
 
     @property
     def matches(self) -> float:
-        return float(self.now.matches[0])
+        return float(self.around.matches[self.place])
 
     @property
     def total(self) -> float:
-        return float(self.now.total[0])
+        return float(self.around.total[self.place])
 
     @property
     def observed(self) -> float:

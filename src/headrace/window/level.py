@@ -5,7 +5,8 @@ a part of a window's rows is there to be measured, which adds f u, where u is kn
 and f are told from the differences of neighbouring windows; a change of level shows up in one of these only.
 
 A long memory averages noise away, a short one follows changes. So levels are taken by several memories, and the longest
-is chosen that no shorter one contradicts (Lepski's rule).
+is chosen that no shorter one contradicts (Lepski's rule): of the windows before, of those after, and of both; what has
+the least spread of these is the level. So windows on either side of a change do not count for those on the other.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _LEAST = 1e-10  # a relative variance below this is rounding
 
 @dataclass(frozen=True)
 class Level:
-    """A level, and what is to be known of the last window from it.
+    """A level, and what is to be known of a window from it.
 
     Parameters
     ----------
     spread : the standard deviation of the level itself.
     natural : the variance between windows.
-    sampling : the variance that the last window's measurement has because rows are missing.
+    sampling : the variance that the window's own measurement has because rows are missing.
     """
 
     mean: float
@@ -46,32 +47,33 @@ class Level:
 
     @property
     def slope(self) -> float:
-        """How far the last window's own measurement is to be believed, against the level."""
+        """How far the window's own measurement is to be believed, against the level."""
         both = self.natural + self.sampling
         return self.natural / both if both > 0 else 1.0
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of what the last window will be, given its measurement."""
+        """The standard deviation of what the window will be, given its measurement."""
         return math.sqrt(self.slope * self.sampling + ((1 - self.slope) * self.spread) ** 2)
 
 
-def level_of(value: Floats, unit: Floats, *, counts: bool = False) -> Level | None:
-    """The level at the last window; None while nothing was measured.
+def level_of(value: Floats, unit: Floats, at: int, *, counts: bool = False) -> Level | None:
+    """The level at a window; None while nothing was measured.
 
     Parameters
     ----------
-    value : the measurement of each window, the last one last; not a number where there is none.
+    value : the measurement of each window, in their order; not a number where there is none.
     unit : of each measurement, what its variance is in proportion to, as far as it comes from missing rows.
+    at : the position of the window.
     counts : whether rows are counted: then theory says how large that variance is at least, if each comes or does not
-        by itself. Measurements cannot, while all windows but the last are complete.
+        by itself. Measurements cannot, while all windows but this one are complete.
     """
-    known, mean, spread, natural, sampling = _level(value, unit, counts)
+    known, mean, spread, natural, sampling = _level(value, unit, at, counts)
     return Level(mean, spread, natural, sampling) if known else None
 
 
 @_jit
-def _level(value, unit, counts):  # type: ignore[no-untyped-def]
+def _level(value, unit, at, counts):  # type: ignore[no-untyped-def]
     measured = np.flatnonzero(np.isfinite(value))
     if not len(measured):
         return False, 0.0, 0.0, 0.0, 0.0
@@ -82,25 +84,38 @@ def _level(value, unit, counts):  # type: ignore[no-untyped-def]
     natural, factor = _variances(x, u, largest**2)
     if counts:
         factor = max(factor, np.median(x))
-    last = factor * unit[-1] if math.isfinite(unit[-1]) else math.inf
+    sampling = factor * unit[at] if math.isfinite(unit[at]) else math.inf
+    near = np.argmin(np.abs(measured - at))  # the nearest that there is, the one before if there are two
     if len(x) < 3:
-        return True, x[-1], abs(x[-1]), natural, last
+        return True, x[near], abs(x[near]), natural, sampling
+    variance = np.maximum(natural + factor * u, _LEAST * max(1e-300, largest**2))
+    age = np.abs(measured - measured[near]).astype(np.float64)
+    mean, spread = _longest(x[: near + 1], variance[: near + 1], age[: near + 1])
+    if near + 1 < len(x):
+        for first in (0, near):
+            other, its_spread = _longest(x[first:], variance[first:], age[first:])
+            if its_spread < spread:
+                mean, spread = other, its_spread
+    return True, mean, spread, natural, sampling
+
+
+@_jit
+def _longest(x, variance, age):  # type: ignore[no-untyped-def]
+    """The mean and the spread by the longest memory that no shorter one contradicts."""
     means, spreads = np.empty(len(_MEMORIES)), np.empty(len(_MEMORIES))
-    least = _LEAST * max(1e-300, largest**2)
     for memory in range(len(_MEMORIES)):
         whole, summed, squares = 0.0, 0.0, 0.0
         for i in range(len(x)):
-            variance = max(natural + factor * u[i], least)
-            weight = _MEMORIES[memory] ** float(measured[-1] - measured[i]) / variance
+            weight = _MEMORIES[memory] ** age[i] / variance[i]
             whole += weight
             summed += weight * x[i]
-            squares += weight * weight * variance
+            squares += weight * weight * variance[i]
         means[memory] = summed / whole
         spreads[memory] = math.sqrt(squares) / whole
         for shorter in range(memory):
             if abs(means[memory] - means[shorter]) > _SURPRISE * spreads[shorter]:
-                return True, means[memory - 1], spreads[memory - 1], natural, last
-    return True, means[-1], spreads[-1], natural, last
+                return means[memory - 1], spreads[memory - 1]
+    return means[-1], spreads[-1]
 
 
 @_jit
