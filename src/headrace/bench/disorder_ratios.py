@@ -65,7 +65,7 @@ def targets(config: Mapping[str, Any], results: Sequence[Row]) -> list[dict[str,
             found.append(_verdict(about, back, back is not None and back <= _WINDOWS))
         for name in (*_SIMPLE, "mlp", AUTO):
             if name in rows:
-                bound = _SIMPLE_MS if name in _SIMPLE else _LEARNED_MS
+                bound = _LEARNED_MS if name == "mlp" else _SIMPLE_MS
                 spent = rows[name]["estimation_ms"]
                 found.append(_verdict(f"median ms of estimation by {name} {at} < {bound:g}", spent, spent < bound))
     return found

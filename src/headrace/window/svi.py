@@ -17,14 +17,17 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numba as nb
 import numpy as np
 
 from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
 from headrace.window.learned import taken
 from headrace.window.saved import Saved
 from headrace.window.spec import WindowSpec
+
+_jit: Any = nb.njit(cache=True, nogil=True)
 
 _OBSERVATIONS = 10  # that one posterior is made of
 _FORGET = 0.9  # what a prior is worth after another window
@@ -69,13 +72,10 @@ class _Posterior(Saved):
         weight = self.weight
         if len(x):
             zeta = 1.0 if math.isnan(self.distortion) else self.distortion
-            for _ in range(_ROUNDS):
-                z, variance = self._latent(x, mean, phi, zeta)
-                posterior = (self.weight * self.mean + float(z @ x)) / (self.weight + len(x))
-                misfit = float(((z * x - posterior) ** 2 + variance * x**2).sum())
-                step = (1.0 + self._count) ** -0.6  # Robbins and Monro: large while little is known
-                mean += max(step, 0.5) * (posterior - mean)
-                phi = (self.shape + len(x) / 2) / (self.rate + misfit / 2)
+            rho = 1.0 / max(self.spread, 1e-9)
+            step = max(0.5, (1.0 + self._count) ** -0.6)  # Robbins and Monro: large while little is known
+            prior = (self.mean, self.weight, self.shape, self.rate)
+            mean, phi = _inferred(x, mean, phi, zeta, rho, step, *prior)
             weight += len(x)
         return mean * self.scale, self.scale / math.sqrt(max(1e-12, weight * phi))
 
@@ -101,10 +101,18 @@ class _Posterior(Saved):
             self.distortion += (1 - _MEMORY) * off if self._count > 20 else off / self._count
             self.spread = _MEMORY * self.spread + (1 - _MEMORY) * off * off
 
-    def _latent(self, x: np.ndarray, mean: float, phi: float, zeta: float) -> tuple[np.ndarray, np.ndarray]:
-        rho = 1.0 / max(self.spread, 1e-9)
+
+@_jit
+def _inferred(x, mean, phi, zeta, rho, step, prior, weight, shape, rate):  # type: ignore[no-untyped-def]
+    """The posteriors of mu and phi, by some rounds of updates."""
+    for _ in range(_ROUNDS):
         precision = phi * x**2 + rho
-        return (phi * x * mean + rho * zeta) / precision, 1.0 / precision
+        z = (phi * x * mean + rho * zeta) / precision
+        posterior = (weight * prior + (z * x).sum()) / (weight + len(x))
+        misfit = ((z * x - posterior) ** 2 + x**2 / precision).sum()
+        mean += step * (posterior - mean)
+        phi = (shape + len(x) / 2) / (rate + misfit / 2)
+    return mean, phi
 
 
 class SviEstimator(Saved):
