@@ -7,7 +7,7 @@ import pytest
 from tests.window.streams import arrivals_of, recomputed, steady
 
 from headrace.datasets.delays import DelayLaw, Drift, Exponential, Step, Uniform
-from headrace.datasets.disorder import Stream
+from headrace.datasets.disorder import Rate, Stream
 from headrace.errors import SchemaError
 from headrace.window.aema import AdaptiveAverage
 from headrace.window.delays import Delays, bins_of
@@ -82,6 +82,55 @@ def test_delays_follow_a_drift() -> None:
     assert found == sorted(found, reverse=True) or max(np.diff(found[32:])) < 0.05
 
 
+def test_a_drift_of_delays_is_seen_and_another_rate_is_none() -> None:
+    """What comes of late tells, long before windows complete."""
+
+    def found(rate: Rate, law: DelayLaw) -> tuple[float, float]:
+        left, _ = steady(5_000_000, rate=rate, delays=law)
+        delays = Delays(1_000_000, 2_000_000, 125_000)
+        seen = []
+        for start in range(0, 5_000_000, 50_000):
+            rows = left.between(start, start + 50_000)
+            slot, bins = bins_of(1_000_000, rows.event, rows.arrival)
+            one = np.ones(len(rows))
+            delays.observe((slot, one), (rows.arrival, bins, one))
+            delays.advance(start + 50_000)
+            seen.append(delays.drift)
+        return max(seen[40:60]), max(seen[64:70])  # the change is after 60
+
+    usual, law = 20_000, Uniform(1_000_000)
+    assert max(found(usual, law)) < 0.07
+    assert max(found([(0, usual), (3_000_000, 2.0 * usual)], law)) < 0.07
+    assert max(found([(0, usual), (3_000_000, 0.5 * usual)], law)) < 0.07
+    before, after = found(usual, Step(law, Exponential(200_000, 1_000_000), 3_000_000))
+    assert before < 0.07 < after
+    assert Delays(1_000, 10, 10).drift == 0
+
+
+@pytest.mark.parametrize("change", ["rate", "delays"])
+def test_auto_hears_of_a_change_before_windows_complete(change: str) -> None:
+    """Windows complete a second after they end: by then a hundred others have been answered."""
+    second = 1_000_000
+    rate: Rate = [(0, 10_000), (5 * second, 20_000)] if change == "rate" else 10_000
+    law = Uniform(second) if change == "rate" else Step(Uniform(second), Exponential(200_000, second), 5 * second)
+    streams = steady(7_500_000, rate=rate, delays=law)
+    spec = WindowSpec(10_000, 10_000, 300_000, second)
+    names = ("auto", "delay", "aema")
+    join = WindowJoin(spec, {name: make_estimator(name, spec) for name in names})
+    truth = recomputed(*streams, spec.length, spec.slide)
+    off: dict[str, list[float]] = {name: [] for name in names}
+    for answer in join.feed(arrivals_of(streams)):
+        if 510 <= answer.window < 560 and not answer.final:
+            for name in names:
+                final = truth[answer.window][2]
+                off[name].append(abs(answer.estimates[name].value - final) / final)
+    error = {name: float(np.mean(off[name])) for name in names}
+    right, wrong = ("delay", "aema") if change == "rate" else ("aema", "delay")
+    assert error[wrong] > 0.3
+    assert error[right] < 0.15
+    assert error["auto"] < 0.15
+
+
 def test_levels_rest_while_nothing_changes_and_follow_what_does() -> None:
     rng = np.random.default_rng(0)
     noisy = 100 + rng.normal(0, 5, 80)
@@ -94,6 +143,12 @@ def test_levels_rest_while_nothing_changes_and_follow_what_does() -> None:
     followed = level_of(doubled, unit, 79)
     assert followed is not None
     assert followed.mean == pytest.approx(200, abs=25)
+    # A window just before a change, and just after it, with others on both sides.
+    both = np.concatenate([noisy[:40], 2 * noisy[40:]])
+    for at, wanted in ((39, 100), (40, 200)):
+        beside = level_of(both, unit, at)
+        assert beside is not None
+        assert beside.mean == pytest.approx(wanted, rel=0.03)
     assert level_of(np.full(5, math.nan), unit[:5], 4) is None
     nothing = level_of(np.zeros(9), np.ones(9), 8, counts=True)
     assert nothing is not None

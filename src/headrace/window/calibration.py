@@ -26,9 +26,9 @@ _SCORES = 150  # completed windows that quantiles are taken of
 _ENOUGH = 20  # before that, the estimator's own deviation stands, if it is not too sure of itself
 _UNSURE = 0.05
 _STEP = 0.05  # by which a level moves when a window was outside
-_FORGOTTEN = 0.01  # of how far a level has moved, with each completed window
-_PENDING = 10  # windows that are answered and not complete, with which it moves half as far
-_TYPICAL, _APART = 50, 1.4  # answers whose deviations are usual, and how far from these one may be
+_FORGOTTEN = 0.01  # of how far a level has moved, with each completed window, if windows complete late
+_PENDING = 10  # windows that are answered and not complete, with which it moves, and forgets, half as much
+_TYPICAL, _APART = 50, 3.0  # answers whose deviations are usual, and how far from these one may be
 _LEAST = 5e-3  # a relative deviation below this is not believed
 _FURTHEST = 1.5  # times the furthest that an answer has been off, bounds may be away: deviations may be far too large
 
@@ -101,9 +101,10 @@ class Calibration(Saved):
         self._scores.append(off / _scale(given))
         if len(self._scores) > _ENOUGH:
             # What is learned of a window comes late, and by then many others have been told the same: small steps.
-            step = _STEP / (1 + len(self._given) / _PENDING)
+            late = len(self._given) / (len(self._given) + _PENDING)
+            step, forgotten = _STEP * (1 - late), _FORGOTTEN * late
             for side, outside in enumerate((final < given.low, final > given.high)):
-                level = self._levels[side] + _FORGOTTEN * (self._miss - self._levels[side])
+                level = self._levels[side] + forgotten * (self._miss - self._levels[side])
                 self._levels[side] = min(0.5, max(-0.05, level + step * (self._miss - outside)))
 
 
