@@ -24,7 +24,6 @@ _POWER = 3
 _PRIOR = 3.0  # completed windows that the first guess is worth
 _LEAST = 1e-4  # an error below this is luck
 _WORST = 50.0  # one window's error counts no more
-_LATE = 5  # windows that are answered and not complete, from which on windows complete late
 _DRIFTING = 0.07  # beyond it, what the fresh one rests on is changing
 _APART, _LITTLE = 4.0, 0.05  # times the usual, and relatively: how far another may be from the fresh one
 
@@ -82,8 +81,6 @@ class AutoEstimator(Saved):
     def _expected(self, values: list[float]) -> list[float]:
         """The error that is to be expected of each estimator."""
         errors = [total / count for total, count in self._errors]
-        if len(self._said) < _LATE:
-            return errors
         if self._fresh.drift > _DRIFTING:
             return [max(errors[0], 1.0), *errors[1:]]
         for i, (total, count) in enumerate(self._apart):
