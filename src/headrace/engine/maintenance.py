@@ -80,11 +80,14 @@ class Maintenance:
             outcome = replace(self._windows.close(outcome, program, self.tables, self.views), late=late)
             aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
-            return self._commit(inputs, outcome, aside, source, start, definitions)
+            step = self._commit(inputs, outcome, aside, source, start, definitions)
         except BaseException:
             self.views |= before
             self._store.roll_back()
             raise
+        if outcome.bad:
+            self._store.remove_orphans()  # of the attempt that met the bad rows
+        return step
 
     def _recomputed(self, outcome: Outcome) -> Outcome:
         """Have the views recomputed that read a table which has changed."""

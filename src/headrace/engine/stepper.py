@@ -8,6 +8,7 @@ DataFrame is never brought to the driver.
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -212,10 +213,20 @@ def explained(run: Callable[[], T]) -> T:
     try:
         return run()
     except (PySparkException, Py4JError) as error:
+        message = _readable(error)
         raise StepFailedError(
-            f"the step failed in Spark and was not committed: {_readable(error)}",
-            way_out="correct the rows, or the view whose expression they break, and apply the changes again",
+            f"the step failed in Spark and was not committed: {message}", way_out=_way_out(message)
         ) from error
+
+
+def _way_out(message: str) -> str:
+    if "No module named 'headrace'" in message:
+        # Spark's default is whatever `python3` is on the PATH, which need not be the interpreter of this process.
+        return (
+            "Spark's workers run a Python that does not have Headrace: set PYSPARK_PYTHON before the session is made "
+            f"(here, to {sys.executable}), or let headrace.connect make it"
+        )
+    return "correct the rows, or the view whose expression they break, and apply the changes again"
 
 
 def _readable(error: Exception) -> str:
