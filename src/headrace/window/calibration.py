@@ -28,7 +28,7 @@ _UNSURE = 0.05
 _STEP = 0.05  # by which a level moves when a window was outside
 _FORGOTTEN = 0.01  # of how far a level has moved, with each completed window, if windows complete late
 _PENDING = 10  # windows that are answered and not complete, with which it moves, and forgets, half as much
-_TYPICAL, _APART = 50, 3.0  # answers whose deviations are usual, and how far from these one may be
+_TYPICAL, _APART = 50, 1.4  # answers whose deviations are usual, and how far from these one may be
 _LEAST = 5e-3  # a relative deviation below this is not believed
 _FURTHEST = 1.5  # times the furthest that an answer has been off, bounds may be away: deviations may be far too large
 

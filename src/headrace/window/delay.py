@@ -2,9 +2,9 @@
 
 It learns the delays of each stream (`delays`). From these follows which share of a window's rows should be there, and
 of other windows too, complete or not, before it or begun since; so it knows the level of the rates without waiting for
-anything to complete. The
-selectivity is that of pairs: delays do not choose keys, so the pairs that are there are a sample of all. Between a
-window's own measurement and the level stands a weight that completed windows teach (`learned`).
+anything to complete. The selectivity is that of pairs: delays do not choose keys, so the pairs that are there are a
+sample of all. Between a window's own measurement and the level stands a weight that completed windows teach
+(`learned`).
 """
 
 from __future__ import annotations

@@ -143,9 +143,8 @@ class Delays(Saved):
         if not enough.any():
             return 0.0
         hazard, expected, found = hazard[enough], expected[enough], self._lately.delays[enough]
-        chance = (
-            0.5 * expected * (1 - hazard)
-        )  # weights that fall by halves have squares that come to half of their sum
+        # Weights that fall by halves have squares that come to half of their sum.
+        chance = 0.5 * expected * (1 - hazard)
         return math.sqrt(max(0.0, float(((found - expected) ** 2 - chance).sum()) / float(expected @ expected)))
 
     def _advance(self, now: int, within: float) -> None:
