@@ -23,7 +23,7 @@ from headrace.window.totals import Floats
 _jit: Any = nb.njit(cache=True, nogil=True)
 
 _MEMORIES = np.array([0.0, 0.5, 0.75, 0.875, 0.9375, 0.97])  # the weight of a window beside that of the next
-_SURPRISE = 4.0  # standard deviations by which levels must differ to contradict each other
+_SURPRISE = 3.0  # standard deviations by which levels must differ to contradict each other
 _OUTLIER = 6.0  # times the variance expected, beyond which a squared difference says no more
 _ROUNDS = 3
 _LEAST = 1e-10  # a relative variance below this is rounding
