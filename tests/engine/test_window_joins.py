@@ -248,7 +248,8 @@ def test_bad_rows_are_refused_or_set_aside(spark: SparkSession, tmp_path: Path) 
         ({"estimator": "oracle"}, "not known"),
         ({"interval": 2.0}, "never or always"),
         ({"revisions": "some"}, "revisions='some'"),
-        ({"within": "-1 ms"}, "negative"),
+        ({"within": "-1 ms"}, "within: the duration '-1 ms' is negative"),
+        ({"by_key": "yes"}, "by_key='yes'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -294,6 +295,7 @@ def test_bounded_frames_are_played_again(spark: SparkSession) -> None:
     assert keys.groupby("window_start")["value"].sum().tolist() == [numbers[2] for _, numbers in sorted(truth.items())]
     assert keys["final"].all()
     early = hr.window_join(left, right, emit_after="8 ms", estimator="delay", **asked).toPandas()
+    assert len(early) == 30  # and no more: of windows that have no row, there is nothing to tell at the end
     assert (early["value"] >= early["observed"]).all()
     assert not early["final"].any()
     assert ((early["low"] <= early["value"]) & (early["value"] <= early["high"])).all()

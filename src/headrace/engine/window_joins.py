@@ -26,7 +26,7 @@ from headrace.runtime.program import view_arrangement
 from headrace.window.estimators import make_estimator
 from headrace.window.groups import GROUPS, KEYS, Groups
 from headrace.window.late import read_late
-from headrace.window.spec import WindowSpec
+from headrace.window.spec import WindowSpec, duration_of
 from headrace.window.told import ANSWERS, read_answers
 from headrace.window.view import LATE, LEARNED, REVISIONS, Side, WindowView
 
@@ -49,11 +49,10 @@ Names = str | Sequence[str]
 
 def definition_of(left: str, right: str, asked: Mapping[str, Any]) -> Definition:
     """What was asked for, as the commit log keeps it."""
-    text = (
-        f"{left} JOIN {right} USING ({', '.join(_names(asked['on']))}) in windows of {Duration.parse(asked['window'])}"
-    )
+    window = duration_of("window", asked["window"])
+    text = f"{left} JOIN {right} USING ({', '.join(_names(asked['on']))}) in windows of {window}"
     plain = {
-        what: str(Duration.parse(given)) if what in ("window", "slide", "emit_after", "horizon", "within") else given
+        what: str(duration_of(what, given)) if what in ("window", "slide", "emit_after", "horizon", "within") else given
         for what, given in asked.items()
         if given is not None and given is not False
     }
@@ -80,6 +79,9 @@ def plan_window_join(name: str, definition: Definition, tables: Mapping[str, Tab
             f"window join {name!r}: revisions={asked['revisions']!r} is not known",
             way_out=f"use one of {', '.join(map(repr, REVISIONS))}",
         )
+    by_key = asked.get("by_key", False)
+    if not isinstance(by_key, bool):
+        raise SchemaError(f"window join {name!r}: by_key={by_key!r} is not known", way_out="use True or False")
     reader = _Reader(name, tables)
     sides = [reader.side(number, asked, spec) for number in (0, 1)]
     for ours, theirs in zip(sides[0].keys, sides[1].keys, strict=True):
@@ -96,7 +98,7 @@ def plan_window_join(name: str, definition: Definition, tables: Mapping[str, Tab
         asked["estimator"],
         float(asked["interval"]),
         asked["revisions"],
-        by_key=bool(asked.get("by_key", False)),
+        by_key=by_key,
     )
     return PlannedView(replace(definition, chosen={"strategy": WINDOW_JOIN}), None, kernel)
 

@@ -100,10 +100,11 @@ class Answers(Saved):
             yield from self._revised(tally, end)
 
     def finish(self) -> Iterator[Answer]:
-        """Let time go on until all windows that have rows are complete; give all answers that are due by then."""
+        """Let time go on until all windows that have rows are complete; give the answers of these that are due then."""
         last = self.windows.last
         if last is not None:
-            yield from self.advance(Tally(), self.spec.complete_at(last))
+            due = self.advance(Tally(), self.spec.complete_at(last))
+            yield from (answer for answer in due if answer.window <= last)
 
     def _revised(self, tally: Tally, at: int) -> Iterator[Answer]:
         """The windows that were answered before, and that rows of a batch have changed since."""

@@ -78,24 +78,27 @@ class WindowSpec:
     within: int | None = None
 
     def __post_init__(self) -> None:
-        self._check(self.length > 0, f"a window of {self.length} us has no room for a row", "give a window above 0")
-        self._check(self.slide > 0, f"windows that slide by {self.slide} us never move", "give a slide above 0")
+        length, slide, emit_after, horizon = (
+            Duration(time) for time in (self.length, self.slide, self.emit_after, self.horizon)
+        )
+        self._check(self.length > 0, f"a window of {length} has no room for a row", "give a window above 0")
+        self._check(self.slide > 0, f"windows that slide by {slide} never move", "give a slide above 0")
         self._check(
             self.slide <= self.length,
-            f"windows of {self.length} us that slide by {self.slide} us leave rows out between them",
+            f"windows of {length} that slide by {slide} leave rows out between them",
             "give a slide up to the length of a window",
         )
         self._check(
             self.overlap <= _MOST_WINDOWS,
             f"each row would belong to {self.overlap:,} windows",
-            f"give a slide of at least {-(-self.length // _MOST_WINDOWS)} us",
+            f"give a slide of at least {Duration(-(-self.length // _MOST_WINDOWS))}",
         )
         self._check(
             self.emit_after > 0,
-            f"emit_after of {self.emit_after} us asks for an answer before the window starts",
+            f"emit_after of {emit_after} asks for an answer before the window starts",
             "give a time after the start of the window, as '10 ms'",
         )
-        self._check(self.horizon >= 0, f"a horizon of {self.horizon} us is negative", "give how late rows may be")
+        self._check(self.horizon >= 0, f"a horizon of {horizon} is negative", "give how late rows may be")
         self._check(self.within is None or self.within >= 0, "an interval is negative", "give one of 0 or more")
 
     @classmethod
@@ -110,14 +113,14 @@ class WindowSpec:
         within: object = None,
     ) -> WindowSpec:
         """Read durations; a window tumbles, is answered at its end and takes rows up to ten lengths late, if unsaid."""
-        length = Duration.parse(window).microseconds
+        length = duration_of("window", window).microseconds
         return cls(
             length,
-            length if slide is None else Duration.parse(slide).microseconds,
-            length if emit_after is None else Duration.parse(emit_after).microseconds,
-            10 * length if horizon is None else Duration.parse(horizon).microseconds,
+            length if slide is None else duration_of("slide", slide).microseconds,
+            length if emit_after is None else duration_of("emit_after", emit_after).microseconds,
+            10 * length if horizon is None else duration_of("horizon", horizon).microseconds,
             Aggregate.parse(agg),
-            None if within is None else Duration.parse(within).microseconds,
+            None if within is None else duration_of("within", within).microseconds,
         )
 
     @staticmethod
@@ -168,3 +171,11 @@ class WindowSpec:
         """The last window that each time is in."""
         found: Times = times // self.slide
         return found
+
+
+def duration_of(what: str, given: object) -> Duration:
+    """Read a duration that is asked for; an error says which it is."""
+    try:
+        return Duration.parse(given)
+    except SchemaError as error:
+        raise SchemaError(f"{what}: {error.what}", way_out=error.way_out) from None
