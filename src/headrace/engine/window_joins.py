@@ -208,7 +208,8 @@ class WindowJoinView(View):
     @property
     def rows(self) -> int:
         """How many windows have been answered."""
-        return self.to_arrow().num_rows
+        self._check_there()
+        return self._engine._store.read(lambda snapshot: self._count(snapshot, ANSWERS))
 
     def to_arrow(self) -> pa.Table:
         """The answers as of the last step, in the order of windows."""
@@ -261,7 +262,10 @@ class WindowJoinView(View):
     def explain(self) -> WindowJoinExplanation:  # type: ignore[override]
         """Say how the window join is kept, and what it costs."""
         self._check_there()
-        snapshot, kernel = self._engine._store.snapshot, self._kernel
+        return self._engine._store.read(self._explained)
+
+    def _explained(self, snapshot: Snapshot) -> WindowJoinExplanation:
+        kernel = self._kernel
         spec, state = kernel.spec, {part: self._buckets(snapshot, part) for part in kernel.arrangements}
         times = [Duration(t) for t in (spec.length, spec.slide, spec.emit_after, spec.horizon)]
         slides = "tumble" if spec.slide == spec.length else f"slide by {times[1]}"
@@ -278,9 +282,9 @@ class WindowJoinView(View):
             interval=kernel.interval,
             revisions=kernel.revisions,
             open_entries=sum(bucket.live for part in kernel.part.arrangements for bucket in state[part]),
-            too_late=self.late().num_rows,
+            too_late=self._count(snapshot, LATE),
             missed=kernel.learned(self._runs(snapshot, LEARNED))[0].missed,
-            answers=self.rows,
+            answers=self._count(snapshot, ANSWERS),
             state_bytes=sum(run.bytes for buckets in state.values() for b in buckets for run in b.runs),
             last_step=snapshot.summary,
         )
@@ -307,6 +311,9 @@ class WindowJoinView(View):
 
     def _buckets(self, snapshot: Snapshot, part: str) -> list[BucketState]:
         return list(snapshot.arrangements.get(view_arrangement(self.name, part), {}).values())
+
+    def _count(self, snapshot: Snapshot, part: str) -> int:
+        return sum(int(run.payload[0].sum()) for run in self._runs(snapshot, part))
 
     def _runs(self, snapshot: Snapshot, part: str) -> list[Any]:
         root = str(self._engine.location)
