@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.engine import Engine
-from headrace.engine.window_joins import WindowJoinView
+from headrace.engine.window_joins import WindowJoinExplanation, WindowJoinView
 from headrace.errors import SchemaError
 from headrace.sql.session import quote
 from headrace.window.spec import Aggregate
@@ -208,6 +208,10 @@ class WindowJoinStream:
     def late(self) -> pa.Table:
         """Rows that came after the horizon."""
         return self.view.late()
+
+    def explain(self) -> WindowJoinExplanation:
+        """Say how the join is kept, and what it costs."""
+        return self.view.explain()
 
     def quarantine(self) -> pa.Table:
         """Rows that cannot be right, with the reason."""
