@@ -20,12 +20,12 @@ os.execv(sys.executable, [sys.executable, "-c", "from headrace.cli.main import a
 """
 
 
-def check_cores(cores: int) -> None:
-    """Refuse more cores than there are."""
+def check_cores(cores: int, instead: str = "") -> None:
+    """Refuse more cores than there are; `instead` says what else there is."""
     if cores > usable_cores():
         raise HeadraceError(
             f"{cores} cores were asked for, and this process may use {usable_cores()}.",
-            way_out="Give fewer with --cores.",
+            way_out=f"Give fewer with --cores{instead}.",
         )
 
 

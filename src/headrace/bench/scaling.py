@@ -32,7 +32,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     options = parser.parse_args(argv)
     if options.scales is not None and len(options.scales) != len(options.benches):
         parser.error("give --scales one number for each of --benches")
-    check_cores(max(options.cores))
+    check_cores(max(options.cores), "; what more would do is estimated by --on-paper")
     results: list[dict[str, Any]] = []
     ratios: dict[str, float] = {}
     paper: dict[str, dict[str, float]] = {}

@@ -71,21 +71,13 @@ class Stepper:
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
         outcome = self._attempt(program, inputs, views)
-        if not outcome.result.bad:
-            return outcome
-        if on_bad_rows != "quarantine":
-            raise next(iter(by_table(program, outcome.result.bad).values())).error()
+        if not outcome.result.bad or on_bad_rows != "quarantine":
+            return _good(program, outcome)
         # Most steps have no bad row, so only a step that has one pays for looking at all of its rows first.
         judged = self._attempt(replace(program, judge_only=True), inputs, views)
         bad = by_table(program, judged.result.bad)
-        tables = tuple(_without(task, bad.get(task.name)) for task in program.tables)
-        return replace(self._refusing(replace(program, tables=tables), inputs, views), bad=bad)
-
-    def _refusing(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
-        outcome = self._attempt(program, inputs, views)
-        if outcome.result.bad:
-            raise next(iter(by_table(program, outcome.result.bad).values())).error()
-        return outcome
+        program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
+        return replace(_good(program, self._attempt(program, inputs, views)), bad=bad)
 
     def _attempt(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         try:
@@ -186,6 +178,12 @@ def by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
         if kept:
             found[task.name] = combine_bad_rows(kept)
     return found
+
+
+def _good(program: Program, outcome: Outcome) -> Outcome:
+    if outcome.result.bad:
+        raise next(iter(by_table(program, outcome.result.bad).values())).error()
+    return outcome
 
 
 def _without(task: TableTask, bad: BadRows | None) -> TableTask:

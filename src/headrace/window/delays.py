@@ -132,7 +132,8 @@ class Delays(Saved):
     def share(self, start: Floats, length: int, at: float) -> Floats:
         """Of events spread evenly over stretches of a length, the share that has arrived at a moment."""
         known = self._distribution()
-        return _shares(at - start, float(length), float(self._width), known.probability, known.below)  # type: ignore[no-any-return]
+        share: Floats = _shares(at - start, float(length), float(self._width), known.probability, known.below)
+        return share
 
     @property
     def drift(self) -> float:

@@ -17,7 +17,7 @@ from headrace.operators.layout import COUNT
 from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, lookup, scan
 from headrace.relation.columns import take_column
-from headrace.relation.kernels import Words
+from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate, merge
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
@@ -44,11 +44,11 @@ def group_run(parts: Sequence[Matched]) -> Run | None:
     return merged if merged is not None and merged.rows else None
 
 
-def key_run(words: Words, keys: Sequence[pa.Array]) -> Run:
-    """The keys of some rows, each once."""
+def key_run(words: Words, keys: Sequence[pa.Array], rows: Positions) -> Run:
+    """The keys of some rows, each once; `words` are those of the rows, `keys` the columns that rows are taken from."""
     group_of, first = np.empty(words.shape[1], np.int64), np.empty(words.shape[1], np.int64)
     first = first[: kernels.group_hashed(words, group_of, first)]
-    values = {f"k{i}": take_column(key, first) for i, key in enumerate(keys)}
+    values = {f"k{i}": take_column(key, rows[first]) for i, key in enumerate(keys)}
     return consolidate(COUNT, np.ascontiguousarray(words[:, first]), COUNT.ones(len(first)), values)
 
 

@@ -161,10 +161,11 @@ class IntervalJoin:
         """Matches of new rows of the left side."""
         window, rows = spread(self.spec, left.event)
         rows = np.arange(len(left)) if rows is None else rows
+        key = left.key[:, rows]
         for other in others:
             counts, sums = other.between(left.key, left.event - self.within, left.event + self.within)
             total = left.value * counts if self.spec.aggregate.side == LEFT else sums
-            self.matched.append(Matched(window, left.key[:, rows], counts[rows], total[rows]))
+            self.matched.append(Matched(window, key, counts[rows], total[rows]))
             yield _amounts(window, 2, counts[rows], total[rows])
 
     def _of_right(self, right: Arrivals) -> Iterator[_Amounts]:

@@ -144,17 +144,20 @@ class WindowView:
     def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
         arrivals, origin = self._arrivals(SOURCES.index(source), rows)
         late = arrivals.arrival - arrivals.event > self.spec.horizon
+        moments = self.spec.seen_from(arrivals.arrival)
         order, starts = np.empty(len(arrivals), np.int64), np.empty(buckets + 1, np.int64)
         kernels.split_by(bucket_of(arrivals, buckets), buckets, order, starts)
         out: Lifted = {}
         for bucket in range(buckets) if own is None else own:
             at = order[starts[bucket] : starts[bucket + 1]]
             in_time = at[~late[at]]
-            parts = self._rows(arrivals.take(in_time)) | self._late(arrivals, rows, origin, at[late[at]])
+            parts = self._rows(arrivals.take(in_time), moments[in_time]) | self._late(
+                arrivals, rows, origin, at[late[at]]
+            )
             if self.by_key and len(in_time):
-                parts[KEYS] = key_run(arrivals.key[:, in_time], [take_column(k, origin[in_time]) for k in rows.keys])
+                parts[KEYS] = key_run(arrivals.key[:, in_time], rows.keys, origin[in_time])
             if bucket == _ONE:
-                parts |= self._delays(arrivals if not late.any() else arrivals.take(~late))
+                parts |= self._delays(arrivals.take(~late), moments[~late])
             heard = arrivals.arrival if bucket == _ONE else arrivals.arrival[at]
             if len(heard):
                 out[bucket] = parts | {_CLOCK: _clock(heard)}
@@ -179,16 +182,16 @@ class WindowView:
         numbers = np.full(len(rows.diff), side, np.int8)
         return Arrivals(numbers, self.keys.encode(rows.keys), value, event, arrival).take(origin), origin
 
-    def _rows(self, arrivals: Arrivals) -> dict[str, Run]:
+    def _rows(self, arrivals: Arrivals, moments: Times) -> dict[str, Run]:
         if not len(arrivals):
             return {}
-        return {_ROWS: self.part.run(arrivals, self.spec.seen_from(arrivals.arrival))}
+        return {_ROWS: self.part.run(arrivals, moments)}
 
-    def _delays(self, arrivals: Arrivals) -> dict[str, Run]:
+    def _delays(self, arrivals: Arrivals, moments: Times) -> dict[str, Run]:
         """What estimators learn from the times of rows, whatever their keys; in one bucket, so that it is little."""
         if not len(arrivals):
             return {}
-        counts = DelayCounts.of_rows(self.spec, arrivals, self.spec.seen_from(arrivals.arrival))
+        counts = DelayCounts.of_rows(self.spec, arrivals, moments)
         words = time_words(np.concatenate([counts.moment[None, :], counts.cell]))
         return {_DELAYS: Run(words, (counts.count.astype(np.int64),))}
 
