@@ -96,7 +96,7 @@ def test_killed_workers_are_retried_and_change_nothing(spark: SparkSession, tmp_
             time.sleep(0.4)
 
     with child.open_engine(spark, tmp_path / "state") as engine:
-        engine._maintenance._stepper.executor = "spark"
+        engine._maintenance._step_runner.executor = "spark"
         engine.apply({"t": replay.next()})  # workers exist from here on
         thread = threading.Thread(target=kill_workers)
         thread.start()

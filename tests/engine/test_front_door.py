@@ -157,7 +157,7 @@ def test_two_tables_change_in_one_step_or_not_at_all(engine: hr.Engine) -> None:
 def test_bad_input_is_refused_before_anything_is_written(
     engine: hr.Engine, changes: Any, says: str, executor: str
 ) -> None:
-    engine._maintenance._stepper.executor = executor
+    engine._maintenance._step_runner.executor = executor
     view = engine.view("v", "SELECT shop, SUM(rating) AS r FROM sales GROUP BY shop")
     engine.apply({"sales": sales((9, "a", 2, "2.00", 4.0))})
     before, files = view.to_arrow(), {p.name for p in (engine.location / "runs").iterdir()}
@@ -180,7 +180,7 @@ def test_an_error_shows_five_bad_rows_at_most(engine: hr.Engine) -> None:
 @pytest.mark.parametrize("executor", ["inline", "spark"])
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_quarantine_keeps_bad_rows_and_lets_good_ones_go_on(engine: hr.Engine, executor: str, as_frame: bool) -> None:
-    engine._maintenance._stepper.executor = executor
+    engine._maintenance._step_runner.executor = executor
     view = engine.view("v", "SELECT shop, COUNT(*) AS n, SUM(rating) AS r FROM sales GROUP BY shop")
     engine.apply({"sales": sales(A)})
     batch = sales(

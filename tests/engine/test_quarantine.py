@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.engine.stepper import Stepper, explained
+from headrace.engine.step_runner import StepRunner, explained
 from headrace.errors import StepFailedError
 
 
@@ -20,13 +20,13 @@ def test_only_a_step_with_bad_rows_pays_for_them(
     spark: SparkSession, tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[bool] = []
-    place = Stepper._place
+    place = StepRunner._place
 
-    def counted(self: Stepper, program: Any, inputs: Any, views: Any) -> Any:
+    def counted(self: StepRunner, program: Any, inputs: Any, views: Any) -> Any:
         runs.append(program.judge_only)
         return place(self, program, inputs, views)
 
-    monkeypatch.setattr(Stepper, "_place", counted)
+    monkeypatch.setattr(StepRunner, "_place", counted)
     with hr.Engine(spark, tmp_path, executor=executor, on_bad_rows="quarantine", buckets=3) as engine:
         engine.table("t", "id BIGINT, v BIGINT", key="id")
         view = engine.view("sums", "SELECT v % 5 AS g, SUM(v) AS s FROM t GROUP BY v % 5")

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 
-from headrace.factorized.view import JoinView
+from headrace.factorized.join_view import JoinView
 from headrace.operators.kernel import Evaluated
 from headrace.plan.expression import column
 from headrace.plan.join import JoinPlan, Source

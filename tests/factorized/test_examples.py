@@ -11,8 +11,8 @@ from tests.factorized.shapes import EXAMPLE, ORDER
 
 from headrace.factorized.bucket import part_name
 from headrace.factorized.delta import delta
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.planner import Options, moments_view, sums_view
-from headrace.factorized.view import JoinView
 from headrace.operators.kernel import Evaluated
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression, column

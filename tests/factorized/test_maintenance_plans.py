@@ -17,10 +17,10 @@ import pytest
 from tests.factorized.harness import InMemory, natural_join
 from tests.factorized.shapes import EXAMPLE, TRIANGLE, Schemas, hypergraph, random_schemas
 
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.order import VariableOrder
 from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import STRATEGIES, Options, moments_view, plan_join
-from headrace.factorized.view import JoinView
 from headrace.plan.hypergraph import Hypergraph
 from headrace.relation.arrangement import alive
 from headrace.rings.covariance import unpack

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from headrace.operators.explain import OperatorsExplanation, explain_operators
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
-from headrace.plan.tree import Feed, Field, Group, Join, JoinKind, Node, Port, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, Field, Join, JoinKind, Node, Port, Top, Tree
 from headrace.plan.view import Aggregate, Output, Shape, ViewPlan
 from headrace.relation.types import SqlType
 
@@ -88,21 +88,23 @@ def _port(letter: str, feeds: Sequence[Feed]) -> Port:
     return Port(fields, tuple(feeds))
 
 
-def _group(feeds: Sequence[Feed], keys: int, aggregates: Sequence[Aggregate]) -> Group:
+def _group(feeds: Sequence[Feed], keys: int, aggregates: Sequence[Aggregate]) -> Aggregation:
     fields = _port("x", feeds).fields
     names = [f"k{i}" if i < keys else f"v{i - keys}" for i in range(len(fields))]
     port = Port(tuple(Field(n, f.type, f.nullable) for n, f in zip(names, fields, strict=True)), tuple(feeds))
     columns = tuple(column(f.name, f.type, f.nullable) for f in port.fields)
     shape = Shape.GROUPS if keys else Shape.TOTAL
     outputs = tuple(Output(f"a{i}", field(f"a{i}")) for i in range(len(aggregates)))
-    return Group(port, ViewPlan("", shape, None, columns[:keys], columns[keys:], tuple(aggregates), None, outputs))
+    return Aggregation(
+        port, ViewPlan("", shape, None, columns[:keys], columns[keys:], tuple(aggregates), None, outputs)
+    )
 
 
-def _rows(feeds: Sequence[Feed]) -> Group:
+def _rows(feeds: Sequence[Feed]) -> Aggregation:
     port = _port("k", feeds)
     keys = tuple(column(f.name, f.type, f.nullable) for f in port.fields)
     outputs = tuple(Output(key.sql, key) for key in keys)
-    return Group(port, ViewPlan("", Shape.ROWS, None, keys, (), (), None, outputs))
+    return Aggregation(port, ViewPlan("", Shape.ROWS, None, keys, (), (), None, outputs))
 
 
 def explained(

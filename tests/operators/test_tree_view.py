@@ -14,7 +14,7 @@ from tests.operators.driven import Driven, Row
 from headrace.operators.kernel import Passed
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
-from headrace.plan.tree import FLAG, Feed, Field, Group, Join, JoinKind, Port, Top, Tree
+from headrace.plan.tree import FLAG, Aggregation, Feed, Field, Join, JoinKind, Port, Top, Tree
 from headrace.plan.view import Aggregate, Shape, ViewPlan
 from headrace.relation.types import SqlType
 
@@ -31,13 +31,13 @@ def table(name: str) -> Feed:
     return Feed(None, None, tuple(column(c, INT) for c in COLUMNS), name, name)
 
 
-def rows_of(number: int, fields: tuple[Field, ...]) -> Group:
+def rows_of(number: int, fields: tuple[Field, ...]) -> Aggregation:
     """The answer: rows as an operator gives them."""
     columns = tuple(column(f.name, f.type, f.nullable) for f in fields)
     keys = tuple(column(f"k{i}", f.type, f.nullable) for i, f in enumerate(fields))
     kept = tuple(Field(f"k{i}", f.type, f.nullable) for i, f in enumerate(fields))
     plan = ViewPlan("", Shape.ROWS, None, keys, (), (), None, ())
-    return Group(Port(kept, (Feed(number, None, columns),)), plan)
+    return Aggregation(Port(kept, (Feed(number, None, columns),)), plan)
 
 
 def joined(
@@ -144,7 +144,7 @@ def counted(shape: Shape, *, above: bool = True) -> TreeView:
     aggregates = (Aggregate("count", None, big, "count(*)"), Aggregate("sum", 0, big, "sum(v)"))
     outputs = tuple(column(c, INT) for c in (COLUMNS if keys else COLUMNS[1:]))
     fields = tuple(Field(name, INT, True) for name in (("k0", "v0") if keys else ("v0",)))
-    group = Group(
+    group = Aggregation(
         Port(fields, (Feed(None, None, outputs, "l", "l"),)),
         ViewPlan("", shape, None, keys, (column("v0", INT),), aggregates, None, ()),
     )
@@ -256,7 +256,7 @@ def test_what_only_grows() -> None:
     assert not replace(semi, growing=frozenset(["l"])).keeping.settles(0)
     assert not replace(joined(JoinKind.LEFT), growing=frozenset(["r"])).keeping.settles(0)
 
-    def over(node: Join | Group) -> TreeView:
+    def over(node: Join | Aggregation) -> TreeView:
         feed = Feed(0, None, tuple(column(f.name, f.type, f.nullable) for f in node.fields[:2]))
         above = Join(JoinKind.SEMI, port("l", table("l")), port("r", feed), 1, (False,), None, ("l0", "l1"), "")
         return TreeView(Tree((node, above, rows_of(1, above.fields))), 7, 3, {}, growing=frozenset(["l", "r"]))

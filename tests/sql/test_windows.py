@@ -10,10 +10,10 @@ from headrace import sliding, tumbling
 from headrace.errors import SchemaError, UnsupportedSQLError
 from headrace.plan import native
 from headrace.plan.timewindow import window_bound
+from headrace.sql.analyse_tree import analyse_tree
 from headrace.sql.catalyst import analyse
 from headrace.sql.reads import read_query
 from headrace.sql.session import SqlSession
-from headrace.sql.trees import analyse_tree
 
 TEN = "GROUP BY window(ts, '10 minutes')"
 

@@ -6,9 +6,9 @@ from tests.window.streams import arrivals_of, recomputed, steady
 
 from headrace.datasets.disorder import Stream
 from headrace.window.answers import Answer, Answers
+from headrace.window.estimator_state import to_text
 from headrace.window.estimators import make_estimator
 from headrace.window.join import WindowJoin
-from headrace.window.saved import to_text
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Bucket, Tally
 

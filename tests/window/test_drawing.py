@@ -8,8 +8,8 @@ import pytest
 from tests.drawn import SVG, texts
 
 from headrace.window.drawing import to_svg
+from headrace.window.emitted import read_answers
 from headrace.window.spec import WindowSpec
-from headrace.window.told import read_answers
 
 SPEC = WindowSpec.parse("10 ms")
 

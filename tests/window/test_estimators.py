@@ -10,12 +10,12 @@ from headrace.datasets.delays import DelayLaw, Drift, Exponential, Step, Uniform
 from headrace.datasets.disorder import Rate, Stream
 from headrace.errors import SchemaError
 from headrace.window.aema import AdaptiveAverage
-from headrace.window.delays import Delays, bins_of
+from headrace.window.delay_distribution import Delays, bins_of
 from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Part, combined
 from headrace.window.estimators import ESTIMATORS, make_estimator
 from headrace.window.join import WindowJoin
-from headrace.window.learned import Shrinkage
 from headrace.window.level import level_of
+from headrace.window.shrinkage import Shrinkage
 from headrace.window.spec import Aggregate, WindowSpec
 
 

@@ -37,12 +37,12 @@ from headrace.bench.screen import named_numbers
 from headrace.datasets import Dataset, dataset, stream
 from headrace.engine.engine import Engine
 from headrace.engine.models import Covariance
-from headrace.engine.stepper import LOCAL_DRIVER_ROWS
+from headrace.engine.step_runner import LOCAL_DRIVER_ROWS
 from headrace.errors import HeadraceError
 from headrace.factorized.explain import JoinExplanation
 from headrace.factorized.fsql import over_rows, rewrite
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.planner import STRATEGIES
-from headrace.factorized.view import JoinView
 from headrace.learn.moments import Moments
 from headrace.runtime.session import local_session
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.opened import opened
+from headrace.cli.open_engine import opened
 from headrace.cli.screen import Json, err, first_rows, grid, guarded, out, print_json, rows_table, titled, working
 from headrace.errors import HeadraceError, StorageError
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli.opened import opened
+from headrace.cli.open_engine import opened
 from headrace.cli.screen import Json, guarded, out, print_json
 from headrace.errors import SchemaError
 

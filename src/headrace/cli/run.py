@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.opened import opened
+from headrace.cli.open_engine import opened
 from headrace.cli.screen import Json, count, err, first_rows, grid, guarded, out, print_json, rows_table, working
 from headrace.errors import StepFailedError
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.opened import opened
+from headrace.cli.open_engine import opened
 from headrace.cli.screen import Json, count, grid, guarded, out, print_json, working
 
 SQL_WIDTH = 60

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.engine.definition import Definition, PlannedView
-from headrace.engine.sizes import known_rows
+from headrace.engine.known_sizes import known_rows
 from headrace.errors import HeadraceError
-from headrace.factorized.view import JoinView
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.work import view_tree_work
 from headrace.foreign.planner import FOREIGN
 from headrace.foreign.view import ForeignView

@@ -12,7 +12,7 @@ from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.sql.catalyst import AnalysedView
-from headrace.window.view import WindowView
+from headrace.window.window_view import WindowView
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The front door: an engine holds tables that change and views that follow them.
 
-It turns calls into programs, has them run (`stepper`), and commits what they did (`store`). All state is in the
+It turns calls into programs, has them run (`step_runner`), and commits what they did (`store`). All state is in the
 location; closing an engine, killing it, or opening the location elsewhere loses nothing that a step has committed.
 """
 
@@ -28,7 +28,7 @@ from headrace.engine.planning import Planner
 from headrace.engine.recompute import RECOMPUTE, RecomputedQuery, Recomputer
 from headrace.engine.recomputed import RecomputedView
 from headrace.engine.step import Step
-from headrace.engine.stepper import Stepper
+from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
 from headrace.engine.watermarks import FINAL, is_final, windows_of
 from headrace.engine.window_joins import WINDOW_JOIN, WindowJoinView, definition_of
@@ -97,7 +97,7 @@ class Engine:
                 )
             self._sql = SqlSession(spark, self._store.settings.sql)
             recomputer = Recomputer(spark, self._store.settings.sql, self._store)
-            self._maintenance = Maintenance(self._store, Stepper(self._sql.spark, executor, driver_rows), recomputer)
+            self._maintenance = Maintenance(self._store, StepRunner(self._sql.spark, executor, driver_rows), recomputer)
             self._tables: dict[str, Table] = {}
             self._views: dict[str, Handle] = {}
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)

@@ -11,8 +11,8 @@ import numpy as np
 from headrace.engine.watermarks import is_final
 from headrace.factorized.bucket import part_name
 from headrace.factorized.explain import JoinExplanation, explain_join
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.planner import stop_proposal
-from headrace.factorized.view import JoinView
 from headrace.foreign.explain import ForeignExplanation, explain_foreign
 from headrace.foreign.view import ForeignView
 from headrace.operators.explain import OperatorsExplanation, explain_operators

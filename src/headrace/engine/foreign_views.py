@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.definition import Definition, PlannedView, refuse_factorizing
-from headrace.engine.sizes import sizes
+from headrace.engine.known_sizes import sizes
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.foreign.planner import FOREIGN, foreign_view
 from headrace.operators.layout import ViewLayout

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine import quarantine
-from headrace.engine.stepper import Inputs, explained
+from headrace.engine.step_runner import Inputs, translating_spark_errors
 from headrace.engine.store import Store
 from headrace.relation import kernels
 from headrace.relation.change import BadRows, ChangeBatch, change_batch
@@ -96,7 +96,7 @@ def _with_partners(layout: TableLayout, batch: ChangeBatch, late: NDArray[np.boo
 def _split_frame(schema: TableSchema, frame: DataFrame, mark: int) -> tuple[ChangeBatch | None, DataFrame]:
     assert schema.watermark is not None
     is_late = F.coalesce(F.col(f"`{schema.watermark.column}`") < _moment(schema, mark), F.lit(False))
-    late = explained(lambda: frame.where(is_late).toArrow())
+    late = translating_spark_errors(lambda: frame.where(is_late).toArrow())
     if not late.num_rows:
         return None, frame
     if not schema.key:
@@ -105,7 +105,7 @@ def _split_frame(schema: TableSchema, frame: DataFrame, mark: int) -> tuple[Chan
     keys = late.select(names).group_by(names).aggregate([])
     # With a schema: left to itself, Spark takes timestamps without a zone for instants.
     partners = F.broadcast(frame.sparkSession.createDataFrame(keys, ddl([schema.column(name) for name in names])))
-    late = explained(lambda: frame.join(partners, names, "left_semi").select(*_quoted(frame)).toArrow())
+    late = translating_spark_errors(lambda: frame.join(partners, names, "left_semi").select(*_quoted(frame)).toArrow())
     return change_batch(schema, late), frame.join(partners, names, "left_anti").select(*_quoted(frame))
 
 

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any
 
 from headrace.engine import frames, quarantine
-from headrace.engine.between import BetweenOperators
+from headrace.engine.catalyst_feeds import BetweenOperators
+from headrace.engine.centring import with_shifts
 from headrace.engine.definition import PlannedView
 from headrace.engine.filling import fill
 from headrace.engine.late import Late, without_late
 from headrace.engine.recompute import Recomputed, RecomputedQuery, Recomputer
-from headrace.engine.shifts import with_shifts
 from headrace.engine.step import Step
-from headrace.engine.stepper import Inputs, Outcome, Stepper
+from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows
 from headrace.errors import BadRowsError, StepFailedError
@@ -50,11 +50,11 @@ _NEWS = 0.2  # how much the last step counts among all
 class Maintenance:
     """Steps and fillings of views for one engine."""
 
-    def __init__(self, store: Store, stepper: Stepper, recomputer: Recomputer) -> None:
+    def __init__(self, store: Store, step_runner: StepRunner, recomputer: Recomputer) -> None:
         self._store = store
-        self._stepper = stepper
+        self._step_runner = step_runner
         self._recomputer = recomputer
-        self._windows = Windows(store, stepper)
+        self._windows = Windows(store, step_runner)
         self.tables: dict[str, TableLayout] = {}
         self.views: dict[str, PlannedView] = {}
         self.rates: dict[str, float] = {}  # how many rows of a table a step changes, of late
@@ -76,7 +76,7 @@ class Maintenance:
         program = self._program(tuple(self._table_task(name) for name in inputs))
         analysed = {name: view.analysed for name, view in self.views.items() if view.analysed is not None}
         try:
-            outcome = self._recomputed(self._stepper.run(program, inputs, analysed, on_bad_rows))
+            outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
             outcome = replace(self._windows.close(outcome, program, self.tables, self.views), late=late)
             aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
@@ -135,7 +135,7 @@ class Maintenance:
                 program = replace(self._program(tuple(tasks), {name: view}), seeds={name: seeds})
                 # Without rows there is still what it says of tables that have none.
                 empty = run_later_stages(program, BucketResult()) if not filled else None
-                result = empty or fill(self._stepper, program, analysed)
+                result = empty or fill(self._step_runner, program, analysed)
                 self._windows.close_filled(name, view, self.tables, program, result)
             except BaseException as error:
                 self._store.roll_back()
@@ -172,7 +172,7 @@ class Maintenance:
             tables=tasks,
             state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
             fsync=self._store.fsync,
-            between=BetweenOperators(self._stepper.spark, views or self.views),
+            between=BetweenOperators(self._step_runner.spark, views or self.views),
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:

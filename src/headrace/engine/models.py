@@ -17,8 +17,8 @@ from headrace.engine.recomputed import RecomputeExplanation, explain_recomputed
 from headrace.errors import SchemaError
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.explain import JoinExplanation
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.factorized.view import JoinView
 from headrace.learn.grouped import predict_by_group
 from headrace.learn.moments import Moments
 from headrace.learn.regression import LinearRegression

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.definition import Definition, PlannedView, refuse_factorizing
-from headrace.engine.sizes import sizes
+from headrace.engine.known_sizes import sizes
 from headrace.errors import SchemaError
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Tree
 from headrace.relation.schema import TableSchema
+from headrace.sql.analyse_tree import analyse_tree
 from headrace.sql.session import SqlSession
-from headrace.sql.trees import analyse_tree
 
 OPERATORS = "operators"
 

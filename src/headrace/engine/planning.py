@@ -13,16 +13,16 @@ from headrace.engine.choice import FACTORIZED, NOTHING_KNOWN, ONE_TABLE, RECOMPU
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.foreign_views import ForeignPlanner, check_sums
+from headrace.engine.known_sizes import sizes
 from headrace.engine.operator_views import OPERATORS, OperatorsPlanner
 from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
-from headrace.engine.sizes import sizes
 from headrace.engine.watermarks import FINAL
 from headrace.engine.window_joins import WINDOW_JOIN, plan_window_join
 from headrace.errors import SchemaError, UnsupportedSQLError, VariableOrderError
 from headrace.factorized.fsql import source_rows
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import STRATEGIES, Options, Planned, moments_view, sums_view
-from headrace.factorized.view import JoinView
 from headrace.foreign.planner import FOREIGN
 from headrace.operators.layout import ViewLayout
 from headrace.operators.view import AggregateView

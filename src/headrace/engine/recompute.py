@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from headrace.engine import frames
-from headrace.engine.stepper import explained
+from headrace.engine.step_runner import translating_spark_errors
 from headrace.engine.store import Store
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.fsql import over_rows, rewrite
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.factorized.view import JoinView
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange
 from headrace.relation.arrangement import AnyRun, scan
 from headrace.relation.change import cancelled
@@ -267,7 +267,7 @@ class Recomputer:
             return self._session.sql(view.statement).toArrow()
 
         try:
-            return explained(run)
+            return translating_spark_errors(run)
         finally:
             for table in view.tables:
                 self._session.catalog.dropTempView(table)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from headrace.engine.definition import PlannedView
-from headrace.engine.stepper import Outcome, Stepper, explained
+from headrace.engine.step_runner import Outcome, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
 from headrace.errors import SchemaError
 from headrace.operators.closed import Closing
@@ -98,9 +98,9 @@ def advanced(tables: Mapping[str, TableLayout], before: Mapping[str, int], newes
 class Windows:
     """Closes the windows of one engine's views."""
 
-    def __init__(self, store: Store, stepper: Stepper) -> None:
+    def __init__(self, store: Store, step_runner: StepRunner) -> None:
         self._store = store
-        self._stepper = stepper
+        self._step_runner = step_runner
 
     def close(
         self, outcome: Outcome, program: Program, tables: Mapping[str, TableLayout], views: Mapping[str, PlannedView]
@@ -140,14 +140,14 @@ class Windows:
             self._discard(written - _files(result.buckets))
 
     def _close_buckets(self, task: ClosingTask, program: Program, names: list[str], by_job: bool) -> BucketResult:
-        work, stepper = partial(close_bucket, program, task), self._stepper
+        work, step_runner = partial(close_bucket, program, task), self._step_runner
         states = [(bucket, own) for name in names for bucket, own in program.state[name].items() if own.runs]
         buckets, entries = sorted({bucket for bucket, _ in states}), sum(run.rows for _, s in states for run in s.runs)
-        if buckets and (stepper.executor == "spark" or (by_job and entries > stepper.driver_rows)):
-            tasks = stepper.spark.sparkContext.defaultParallelism
-            return explained(lambda: run_each(stepper.spark, program, work, buckets, tasks))
+        if buckets and (step_runner.executor == "spark" or (by_job and entries > step_runner.driver_rows)):
+            tasks = step_runner.spark.sparkContext.defaultParallelism
+            return translating_spark_errors(lambda: run_each(step_runner.spark, program, work, buckets, tasks))
         result = BucketResult()
-        for done in each(work, buckets, stepper.threads):
+        for done in each(work, buckets, step_runner.threads):
             result.add(done)
         return result
 

@@ -23,12 +23,12 @@ from headrace.relation.types import SqlType
 from headrace.runtime.log import BucketState, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import view_arrangement
+from headrace.window.emitted import ANSWERS, read_answers
 from headrace.window.estimators import make_estimator
 from headrace.window.groups import GROUPS, KEYS, Groups
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec, duration_of
-from headrace.window.told import ANSWERS, read_answers
-from headrace.window.view import LATE, LEARNED, REVISIONS, Side, WindowView
+from headrace.window.window_view import LATE, LEARNED, REVISIONS, Side, WindowView
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine

@@ -14,6 +14,7 @@ from headrace.factorized.answers import GroupsAnswer, MomentsAnswer
 from headrace.factorized.baselines import first_order, recursive
 from headrace.factorized.distribution import distributed
 from headrace.factorized.factorize import factorized
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.maintenance import MaintenancePlan
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.factorized.order import Node, VariableOrder, completed, rebuilt, validate, without
@@ -21,7 +22,6 @@ from headrace.factorized.order_search import Sizes, choose, worth_pushing
 from headrace.factorized.order_text import parse
 from headrace.factorized.sums import SumsAlgebra
 from headrace.factorized.tree import view_tree
-from headrace.factorized.view import JoinView
 from headrace.operators.layout import ViewLayout
 from headrace.plan.hypergraph import Hypergraph, Relation
 from headrace.plan.join import JoinPlan

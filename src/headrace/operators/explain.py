@@ -29,7 +29,7 @@ from headrace.operators.placement import Way
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
 from headrace.plan.lines import listed
-from headrace.plan.tree import Feed, Group, Join, JoinKind, Node, Top
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Top
 from headrace.plan.view import Shape
 
 STRATEGY = "operators"
@@ -259,7 +259,7 @@ def _parts(expression: Expression) -> Iterator[Expression]:
 
 
 def _takes(node: Node) -> str:
-    if not isinstance(node, Group):
+    if not isinstance(node, Aggregation):
         return "rows"
     return "different rows" if node.plan.shape is Shape.ROWS else "groups"
 

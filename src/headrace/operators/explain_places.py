@@ -15,7 +15,7 @@ from headrace.operators.naming import Naming
 from headrace.operators.placement import Placer, Way
 from headrace.operators.tree_view import TreeView
 from headrace.plan.lines import counted, cut, listed
-from headrace.plan.tree import Group, Join
+from headrace.plan.tree import Aggregation, Join
 from headrace.plan.view import Shape
 
 _BY = 100  # characters of what decides the bucket
@@ -55,7 +55,7 @@ class Places:
         """In which bucket an operator has a row: by the columns of its left side, or of the one that is spread."""
         node, place = self.kernel.tree.nodes[number], self.kernel.placement.places[number]
         side = 0 if place.everywhere is None else 1 - place.everywhere
-        is_bag = isinstance(node, Group) and node.plan.shape is Shape.ROWS
+        is_bag = isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
         if place.everywhere is None and not is_bag:
             return self._spread(number, side)
         # Any bucket would do, so each row is where it was before.

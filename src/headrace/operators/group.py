@@ -22,18 +22,18 @@ from headrace.operators.join import more_than_one
 from headrace.operators.kernel import Evaluated, Passed, Reduced, State
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.operator import Operator
-from headrace.plan.tree import Group
+from headrace.plan.tree import Aggregation
 from headrace.plan.view import Shape
 from headrace.relation.columns import whole
 from headrace.relation.run import Run
-from headrace.rings import Group as Ring
+from headrace.rings import Group
 
 
 @dataclass(frozen=True)
 class GroupLayout:
     """How an aggregate is kept: that of the answer under the plain names of its parts, others under their own."""
 
-    node: Group
+    node: Aggregation
     name: str  # empty: the answer of the view
     seed: int
 
@@ -50,7 +50,7 @@ class GroupLayout:
         return self.part("seed")
 
     @cached_property
-    def arrangements(self) -> dict[str, Ring]:
+    def arrangements(self) -> dict[str, Group]:
         return {self.part(plain): ring for plain, ring in self.view.arrangements.items()}
 
     def parts(self, changes: Changes) -> dict[str, Run]:

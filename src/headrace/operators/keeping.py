@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from headrace.plan.tree import Feed, Group, Join, JoinKind, Node, Tree
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Tree
 
 _SETTLING = frozenset({JoinKind.SEMI, JoinKind.ANTI})
 _NAMES = ("left", "right")
@@ -70,7 +70,7 @@ class Keeping:
         node = self.tree.nodes[feed.producer]
         # Pairs and different rows only become more, if what they are made of does. Sums change, and so do first rows.
         monotone = (isinstance(node, Join) and node.kind in (JoinKind.INNER, JoinKind.SEMI)) or (
-            isinstance(node, Group) and bool(node.plan.keys) and not node.plan.aggregates
+            isinstance(node, Aggregation) and bool(node.plan.keys) and not node.plan.aggregates
         )
         return (
             monotone

@@ -17,7 +17,7 @@ from headrace.operators.group import GroupLayout
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression
 from headrace.plan.lines import cut
-from headrace.plan.tree import FLAG, Feed, Group, Join, JoinKind, Tree
+from headrace.plan.tree import FLAG, Aggregation, Feed, Join, JoinKind, Tree
 
 _LONGEST = 120  # characters of a name: expressions over expressions could double with every operator
 # A literal, or a word (perhaps quoted, or of several parts) that is no number and no function.
@@ -69,7 +69,7 @@ class Naming:
         node = self.tree.nodes[number]
         if name == FLAG:
             return "exists"
-        if isinstance(node, Group) and name.startswith("a"):
+        if isinstance(node, Aggregation) and name.startswith("a"):
             return cut(node.plan.aggregates[int(name[1:])].sql, _LONGEST)
         return ports[1 if name.startswith("r") else 0][int(name[1:])]
 

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 
 from headrace.operators.feeds import why_catalyst
-from headrace.plan.tree import Feed, Group, Join, JoinKind, Node, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Top, Tree
 from headrace.plan.view import Shape
 
 Names = tuple[str, ...]
@@ -115,7 +115,7 @@ class Placer:
             given = [sum(self._rows_of(feed, found) for feed in port.feeds) for port in node.ports]
             if isinstance(node, Top):
                 found.append(min(node.count, given[0]))
-            elif isinstance(node, Group) and not node.plan.keys:
+            elif isinstance(node, Aggregation) and not node.plan.keys:
                 found.append(1)
             elif isinstance(node, Join) and not node.kind.pairs:
                 found.append(given[0])
@@ -183,7 +183,7 @@ class Placer:
         An operator gives a bag in each bucket, so no bucket ever has to take away what it does not have.
         """
         node = self.tree.nodes[number]
-        return isinstance(node, Group) and node.plan.shape is Shape.ROWS
+        return isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
 
     def _score(self, number: int, partition: Places, decided: list[tuple[Places, str]]) -> int:
         """How many rows stay where they are with this partition."""
@@ -208,7 +208,7 @@ class Placer:
     def _partitioned(self, number: int, decided: Sequence[tuple[Places, str]]) -> list[Names]:
         """By which of its fields the rows that an operator gives are partitioned."""
         node, (partition, _) = self.tree.nodes[number], decided[number]
-        if isinstance(node, Group | Top):
+        if isinstance(node, Aggregation | Top):
             return [tuple(f"k{i}" for i in partition)]
         everywhere = self._everywhere(number)
         if everywhere is not None:
@@ -275,12 +275,12 @@ def _keys(node: Node) -> int:
     """How many fields of a port are keys."""
     if isinstance(node, Join):
         return node.keys
-    return len(node.plan.keys) if isinstance(node, Group) else 0
+    return len(node.plan.keys) if isinstance(node, Aggregation) else 0
 
 
 def _place(node: Node, name: str) -> int | None:
     """Where a field that an operator gives is among the fields of its ports."""
-    if isinstance(node, Group):
+    if isinstance(node, Aggregation):
         return int(name[1:]) if name.startswith("k") else None
     for port in node.ports:
         for i, field in enumerate(port.fields):

@@ -28,9 +28,9 @@ from headrace.operators.not_in import NotInOperator, seen_part
 from headrace.operators.operator import Operator, given
 from headrace.operators.placement import FeedId, Placement, Placer
 from headrace.operators.top import TopLayout, TopOperator
-from headrace.plan.tree import Feed, Group, Join, JoinKind, Tree
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Tree
 from headrace.relation.run import Run
-from headrace.rings import Group as Ring
+from headrace.rings import Group
 
 _FEED = "feed"
 
@@ -81,7 +81,7 @@ class TreeView:
             name = "" if number == last else str(number)
             if isinstance(node, Join):
                 out.append(JoinLayout(node, name, self.seed, self.keeping.settles(number)))
-            elif isinstance(node, Group):
+            elif isinstance(node, Aggregation):
                 out.append(GroupLayout(node, name, self.seed))
             else:
                 out.append(TopLayout(node, name, self.seed))
@@ -108,21 +108,21 @@ class TreeView:
         )
 
     @cached_property
-    def arrangements(self) -> Mapping[str, Ring]:
+    def arrangements(self) -> Mapping[str, Group]:
         return {part: ring for kept in self._kept for part, ring in kept.items()}
 
     @cached_property
-    def _kept(self) -> tuple[dict[str, Ring], ...]:
+    def _kept(self) -> tuple[dict[str, Group], ...]:
         """The arrangements of each operator."""
         return tuple(self._kept_by(number) for number in range(len(self.layouts)))
 
-    def _kept_by(self, number: int) -> dict[str, Ring]:
+    def _kept_by(self, number: int) -> dict[str, Group]:
         layout = self.layouts[number]
         if isinstance(layout, GroupLayout):
             return dict(layout.arrangements)
         if isinstance(layout, TopLayout):
             return {layout.rows_part: COUNT, layout.top_part: COUNT}
-        kept: dict[str, Ring] = {
+        kept: dict[str, Group] = {
             part: COUNT for side, part in enumerate(layout.parts) if self.keeping.why_kept(number, side) is not None
         }
         return kept | ({seen_part(layout): COUNT} if layout.node.kind is JoinKind.NULL_AWARE else {})

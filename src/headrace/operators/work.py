@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.plan.tree import Feed, Group, Join, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, Join, Top, Tree
 from headrace.plan.work import Statistics, Work
 
 MICROSECONDS = 1.0
@@ -60,7 +60,7 @@ def _sizes(tree: Tree, statistics: Statistics, values: Mapping[tuple[str, str], 
             for port in node.ports
         ]
         entering.append(ports)
-        if isinstance(node, Group):
+        if isinstance(node, Aggregation):
             given.append(_groups(node, ports[0], values))
         elif isinstance(node, Top):
             given.append(min(float(node.count), ports[0]))
@@ -71,7 +71,7 @@ def _sizes(tree: Tree, statistics: Statistics, values: Mapping[tuple[str, str], 
     return entering
 
 
-def _groups(node: Group, rows: float, values: Mapping[tuple[str, str], int]) -> float:
+def _groups(node: Aggregation, rows: float, values: Mapping[tuple[str, str], int]) -> float:
     """About how many groups there are: no more than there are values of their keys, where these refer to a table."""
     most = max(1.0, rows / _ROWS_A_GROUP)
     feeds = node.port.feeds
@@ -109,7 +109,7 @@ def _follow(
             if isinstance(node, Join) and side == 1 and sizes[number][1] <= 1.0:
                 met *= _TURNED  # all rows are compared with the new value, and most compare as they did with the old
             out += met if isinstance(node, Join) and (node.kind.pairs or side == 1) else arriving
-        if isinstance(node, Group):
+        if isinstance(node, Aggregation):
             out = min(2 * out, 2.0) if not node.plan.keys else 2 * min(out, max(1.0, sizes[number][0]))
         moving[number] = out
     return total
@@ -139,4 +139,4 @@ def _unique(tree: Tree, node: Join, side: int, keys: Mapping[str, tuple[str, ...
         return _by_key(feed, node.keys, keys)
     producer = tree.nodes[feed.producer]
     columns = {str(output.value) for output in feed.outputs[: node.keys] if output.op == "column"}
-    return isinstance(producer, Group) and columns.issuperset(f"k{i}" for i in range(len(producer.plan.keys)))
+    return isinstance(producer, Aggregation) and columns.issuperset(f"k{i}" for i in range(len(producer.plan.keys)))

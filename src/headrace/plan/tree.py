@@ -131,7 +131,7 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Group:
+class Aggregation:
     """Aggregates by group, or without groups; with no aggregates it is DISTINCT.
 
     Parameters
@@ -178,7 +178,7 @@ class Top:
         return self.port.fields
 
 
-Node = Join | Group | Top
+Node = Join | Aggregation | Top
 
 
 @dataclass(frozen=True)
@@ -188,10 +188,10 @@ class Tree:
     nodes: tuple[Node, ...]
 
     @property
-    def root(self) -> Group:
+    def root(self) -> Aggregation:
         """The answer: groups, or the rows themselves as a bag."""
         last = self.nodes[-1]
-        assert isinstance(last, Group)
+        assert isinstance(last, Aggregation)
         return last
 
     def feeds(self) -> Iterator[tuple[int, int, int, Feed]]:
@@ -210,4 +210,4 @@ class Tree:
     def totals(self) -> tuple[int, ...]:
         """Operators that have a row before any change has come: aggregates without groups."""
         inner = enumerate(self.nodes[:-1])
-        return tuple(n for n, node in inner if isinstance(node, Group) and node.plan.shape is Shape.TOTAL)
+        return tuple(n for n, node in inner if isinstance(node, Aggregation) and node.plan.shape is Shape.TOTAL)

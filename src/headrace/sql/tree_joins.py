@@ -18,7 +18,7 @@ from headrace.sql.scalars import to_expression
 from headrace.sql.tree_streams import Stream
 
 if TYPE_CHECKING:
-    from headrace.sql.tree import TreeReader
+    from headrace.sql.tree_reader import TreeReader
 
 _KINDS = {
     "Inner$": JoinKind.INNER,

@@ -12,7 +12,7 @@ from headrace.sql.refusals import Refusals
 from headrace.sql.tree_streams import Stream, numbered
 
 if TYPE_CHECKING:
-    from headrace.sql.tree import TreeReader
+    from headrace.sql.tree_reader import TreeReader
 
 LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
 

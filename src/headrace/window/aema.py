@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
-from headrace.window.learned import Shrinkage, taken
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
+from headrace.window.shrinkage import Shrinkage, taken
 from headrace.window.spec import WindowSpec
 
 _STEADY = 0.2  # the decay of the averages of errors

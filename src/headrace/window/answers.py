@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.window.calibration import Calibration
 from headrace.window.estimate import Arrived, Estimate, Estimator, Seen
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Tally
 from headrace.window.totals import OpenWindows

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined, log, unlog
-from headrace.window.learned import taken
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
+from headrace.window.shrinkage import taken
 from headrace.window.spec import WindowSpec
 
 _MEMORY = 0.96  # of errors

@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from headrace.window.estimate import Estimate, bounded, log, unlog
-from headrace.window.learned import taken
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
+from headrace.window.shrinkage import taken
 from headrace.window.totals import Floats
 
 _SCORES = 150  # completed windows that quantiles are taken of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headrace.errors import SchemaError
 from headrace.window.aema import AemaEstimator
 from headrace.window.auto import AutoEstimator
-from headrace.window.delay import DelayEstimator
+from headrace.window.delay_estimator import DelayEstimator
 from headrace.window.estimate import Estimator
 from headrace.window.mlp import MlpEstimator
 from headrace.window.observed import ObservedEstimator

@@ -22,11 +22,11 @@ from headrace.relation.run import Run, consolidate, merge
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
+from headrace.window.emitted import window_columns
 from headrace.window.exact import Matched, time_words, times_of
-from headrace.window.told import window_columns
 
 if TYPE_CHECKING:
-    from headrace.window.view import WindowView
+    from headrace.window.window_view import WindowView
 
 GROUPS, KEYS = "groups", "keys"
 MATCHES = Product((Integer(), Compensated()))

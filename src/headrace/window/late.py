@@ -11,7 +11,7 @@ from headrace.operators.layout import COUNT
 from headrace.relation.arrangement import AnyRun
 from headrace.relation.run import merge
 from headrace.window.exact import times_of
-from headrace.window.view import SOURCES, WindowView
+from headrace.window.window_view import SOURCES, WindowView
 
 _KEY, _VALUE = "k", "v"
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
-from headrace.window.learned import taken
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
+from headrace.window.shrinkage import taken
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from headrace.window.estimate import Arrived, Estimate, Part, Seen, combined
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
 from headrace.window.spec import WindowSpec
 
 _DEVIATION = 0.5  # it does not know how much is missing

@@ -23,8 +23,8 @@ import numba as nb
 import numpy as np
 
 from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
-from headrace.window.learned import taken
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
+from headrace.window.shrinkage import taken
 from headrace.window.spec import WindowSpec
 
 _jit: Any = nb.njit(cache=True, nogil=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.relation import kernels
 from headrace.window.arrivals import Arrivals
-from headrace.window.delays import bins_of
+from headrace.window.delay_distribution import bins_of
 from headrace.window.exact import ExactJoin
 from headrace.window.interval import IntervalJoin
 from headrace.window.spec import Times, WindowSpec

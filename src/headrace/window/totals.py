@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
 from headrace.window.spec import Times
 
 Floats = NDArray[np.float64]

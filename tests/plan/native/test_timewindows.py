@@ -14,9 +14,9 @@ from headrace.plan.expression import Expression, column
 from headrace.plan.native import timewindows
 from headrace.plan.timewindow import window_bound
 from headrace.relation.types import SqlType
+from headrace.sql.analyse_tree import analyse_tree
 from headrace.sql.catalyst import analyse
 from headrace.sql.session import SqlSession
-from headrace.sql.trees import analyse_tree
 
 COLUMNS = {"ts": SqlType("timestamp"), "tn": SqlType("timestamp_ntz"), "tq": SqlType("timestamp")}
 WINDOWS = [

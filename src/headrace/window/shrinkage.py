@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.engine.definition import PlannedView
-from headrace.engine.stepper import explained
+from headrace.engine.step_runner import translating_spark_errors
 from headrace.operators.kernel import Sent, ViewKernel
 from headrace.operators.placement import FeedId
 from headrace.operators.tree_view import TreeView
@@ -55,7 +55,7 @@ class BetweenOperators:
             found = frame.select(*catalyst.between_columns(frame, feed_id), F.col(DIFF), F.col(_BUCKET))
             return (found.where(F.col("c")) if feed.condition is not None else found).toArrow()
 
-        rows = explained(evaluated).combine_chunks()
+        rows = translating_spark_errors(evaluated).combine_chunks()
         fields = kernel.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         values = [whole(rows.column(f"k{i}").cast(field.type.arrow)) for i, field in enumerate(fields)]
         times = None if feed.times is None else whole(rows.column("v0"))

@@ -15,11 +15,11 @@ from headrace.relation.run import Run, merge
 from headrace.relation.types import SqlType
 from headrace.window.answers import Answer
 from headrace.window.arrivals import Arrivals
+from headrace.window.emitted import ANSWERS, read_answers
 from headrace.window.estimators import make_estimator
 from headrace.window.join import WindowJoin
 from headrace.window.spec import WindowSpec
-from headrace.window.told import ANSWERS, read_answers
-from headrace.window.view import LATE, LEARNED, Side, WindowView
+from headrace.window.window_view import LATE, LEARNED, Side, WindowView
 
 BIGINT, TIME, DOUBLE, STRING = (SqlType(kind) for kind in ("bigint", "timestamp", "double", "string"))
 

@@ -14,7 +14,7 @@ from itertools import count
 from typing import NoReturn
 
 from headrace.plan.expression import Expression, column
-from headrace.plan.tree import Feed, Field, Group, Node, Port, Tree
+from headrace.plan.tree import Aggregation, Feed, Field, Node, Port, Tree
 from headrace.plan.view import Aggregate, Shape, ViewPlan
 from headrace.relation.types import SqlType
 from headrace.sql.evaluate import FeedId, MapSide
@@ -65,7 +65,7 @@ class TreeReader:
         streams = [self._filtered(stream, root.conditions) for stream in streams]
         port = self.port(streams, [*numbered("k", flat.keys), *numbered("v", flat.arguments)])
         plan = _group_plan(flat, port)
-        self.nodes.append(Group(port, plan))
+        self.nodes.append(Aggregation(port, plan))
         if self.leaf is None:
             self.refusals.refuse(
                 "a query without a table", "nothing it reads can change", "read a table made with engine.table()"
@@ -221,7 +221,7 @@ class TreeReader:
         keys, arguments = ([self.without_subqueries(n) for n in nodes] for nodes in (flat.keys, flat.arguments))
         streams = self.streams_with(node.child(), [*keys, *arguments])
         port = self.port(streams, [*numbered("k", keys), *numbered("v", arguments)])
-        number = self.add(Group(port, _group_plan(flat, port), text=_group_text(flat, self.refusals)))
+        number = self.add(Aggregation(port, _group_plan(flat, port), text=_group_text(flat, self.refusals)))
         producer = Producer(number, self.leaf, tuple(flat.slots))
         self._groups.append(Grouped(producer, node.child(), flat))
         return [self._of_groups(producer, outputs)]
@@ -251,7 +251,7 @@ class TreeReader:
             Aggregate("count", None, SqlType("bigint"), "count(*)"),
         ]
         flat = Flat(shape=Shape.TOTAL, arguments=[shown], aggregates=aggregates)
-        number = self.add(Group(port, _group_plan(flat, port), single=True, text="the one row of a subquery"))
+        number = self.add(Aggregation(port, _group_plan(flat, port), single=True, text="the one row of a subquery"))
         return self.given(number, [(value, "a0")])
 
     def _is_total(self, stream: Stream) -> bool:
@@ -259,7 +259,7 @@ class TreeReader:
         if number is None or stream.filters or stream.times is not None:
             return False
         node = self.nodes[number]
-        return isinstance(node, Group) and node.plan.shape is Shape.TOTAL
+        return isinstance(node, Aggregation) and node.plan.shape is Shape.TOTAL
 
     # -- feeds ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from headrace.window.arrivals import LEFT, RIGHT
-from headrace.window.delays import Delays
+from headrace.window.delay_distribution import Delays
 from headrace.window.estimate import (
     LEFT_ROWS,
     PARTS,
@@ -29,9 +29,9 @@ from headrace.window.estimate import (
     Seen,
     combined,
 )
-from headrace.window.learned import Shrinkage, taken
+from headrace.window.estimator_state import Saved
 from headrace.window.level import level_of
-from headrace.window.saved import Saved
+from headrace.window.shrinkage import Shrinkage, taken
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats
 

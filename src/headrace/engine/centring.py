@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 
 from headrace.engine.definition import PlannedView
 from headrace.engine.recompute import RecomputedMoments
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.factorized.view import JoinView
 from headrace.operators.kernel import MapSide
 from headrace.plan import native
 from headrace.relation.change import ChangeBatch

@@ -30,15 +30,15 @@ from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.answers import Answer, Answers
 from headrace.window.arrivals import Arrivals
+from headrace.window.emitted import ANSWERS, Told
+from headrace.window.estimator_state import from_text, to_text
 from headrace.window.estimators import make_estimator
 from headrace.window.exact import time_words, times_of
 from headrace.window.groups import GROUPS, KEYS, MATCHES, group_run, key_run, new_keys
 from headrace.window.join import bucket_of
-from headrace.window.parts import ExactPart, exact_part
-from headrace.window.saved import from_text, to_text
+from headrace.window.matching import ExactPart, exact_part
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.tally import DelayCounts, Tally
-from headrace.window.told import ANSWERS, Told
 from headrace.window.totals import Deltas
 
 SOURCES = ("left", "right")

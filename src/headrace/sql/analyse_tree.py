@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.plan.tree import Group, Tree
+from headrace.plan.tree import Aggregation, Tree
 from headrace.sql.catalyst import AnalysedView, plan_of, planned, schema_of
 from headrace.sql.evaluate import CatalystView
 from headrace.sql.jvm import Jvm, items, kind
 from headrace.sql.reads import check_query
 from headrace.sql.refusals import Refusals
 from headrace.sql.session import Query, SqlSession
-from headrace.sql.tree import TreeReader
+from headrace.sql.tree_reader import TreeReader
 from headrace.sql.windows import check_sessions
 
 
@@ -46,7 +46,7 @@ def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
     plan = replace(
         finish, table="", keys=root.plan.keys, arguments=root.plan.arguments, reads=read.tree.tables, limit=None
     )
-    tree = Tree((*read.tree.nodes[:-1], Group(root.port, plan)))
+    tree = Tree((*read.tree.nodes[:-1], Aggregation(root.port, plan)))
     not_null = tuple(not nullable for _, _, nullable in schema)
     catalyst = CatalystView(session.catalyst, plan, read.flat, read.sides, not_null, read.between)
     return AnalysedTree(tree, AnalysedView(plan, schema, catalyst))

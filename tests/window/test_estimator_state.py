@@ -8,8 +8,8 @@ from tests.window.streams import arrivals_of, steady
 
 from headrace.errors import CorruptFileError
 from headrace.window.answers import Answer, Answers
+from headrace.window.estimator_state import from_text, to_text
 from headrace.window.estimators import ESTIMATORS, make_estimator
-from headrace.window.saved import from_text, to_text
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Bucket
 

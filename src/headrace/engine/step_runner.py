@@ -56,7 +56,7 @@ class Outcome:
     watermarks: dict[str, int] = field(default_factory=dict)  # those that moved
 
 
-class Stepper:
+class StepRunner:
     """Runs programs for one engine."""
 
     def __init__(self, spark: SparkSession, executor: str, driver_rows: int | None) -> None:
@@ -103,7 +103,9 @@ class Stepper:
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"
-            return Outcome(explained(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {})
+            return Outcome(
+                translating_spark_errors(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {}
+            )
         reason = (
             "a Spark DataFrame stays in Spark"
             if with_frames
@@ -115,7 +117,9 @@ class Stepper:
                 task.name: self._frame(program, task, inputs[task.name], views, written) for task in program.tables
             }
             why = f"{reason}; one exchange of packed changes by bucket"
-            return Outcome(explained(lambda: run_from_frames(self.spark, program, frames, tasks)), "job", why, {})
+            return Outcome(
+                translating_spark_errors(lambda: run_from_frames(self.spark, program, frames, tasks)), "job", why, {}
+            )
         finally:
             for path in written:
                 Path(path).unlink(missing_ok=True)
@@ -123,7 +127,7 @@ class Stepper:
     def _local(self, task: TableTask, given: ChangeBatch | DataFrame, views: Mapping[str, AnalysedView]) -> ChangeBatch:
         """Bring an input to the driver, with the columns that Catalyst evaluates."""
         if isinstance(given, DataFrame):
-            return _collected(task, explained(lambda: with_catalyst(task, given, views)))
+            return _collected(task, translating_spark_errors(lambda: with_catalyst(task, given, views)))
         if all(view.prefix is None for view in task.views):
             return given
 
@@ -131,7 +135,7 @@ class Stepper:
             frame = self.spark.createDataFrame(given.to_arrow(), ddl(task.layout.schema.change_columns))
             return _collected(task, with_catalyst(task, frame, views))
 
-        return explained(evaluated)
+        return translating_spark_errors(evaluated)
 
     def _frame(
         self,
@@ -151,7 +155,7 @@ class Stepper:
                 )
             given = self.spark.read.schema(ddl(task.layout.schema.change_columns)).parquet(path)
         frame = given
-        return explained(lambda: with_catalyst(task, frame, views))
+        return translating_spark_errors(lambda: with_catalyst(task, frame, views))
 
 
 def _collected(task: TableTask, frame: DataFrame) -> ChangeBatch:
@@ -206,7 +210,7 @@ def _by_catalyst(view: ViewTask, prefix: str) -> ViewTask:
     return replace(view, prefix=prefix, kernel=kernel)
 
 
-def explained(run: Callable[[], T]) -> T:
+def translating_spark_errors(run: Callable[[], T]) -> T:
     """Run something that calls Spark; its errors come back as Headrace's, with Spark's message."""
     try:
         return run()

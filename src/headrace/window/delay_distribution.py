@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.window.saved import Saved
+from headrace.window.estimator_state import Saved
 from headrace.window.spec import Times
 from headrace.window.totals import Floats
 
