@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from headrace.bench import BENCHMARKS, covariance
-from headrace.bench.files import Batches
-from headrace.bench.options import DATA
-from headrace.bench.recomputation import within
+from headrace.bench import BENCHMARKS
+from headrace.bench.covariance import strategies
+from headrace.bench.covariance.batch_files import Batches
+from headrace.bench.covariance.options import DATA
+from headrace.bench.covariance.recomputation import within
 from headrace.datasets import stream
 from headrace.datasets.housing import HOUSING
 from headrace.errors import HeadraceError
@@ -32,7 +33,7 @@ def test_every_strategy_and_peer(spark: SparkSession, tmp_path: Path) -> None:
     told: list[str] = []
     argv = ["housing", "--scale", "0.002", "--batch", "100", "--deletes", "0.2", "--fit", "--on-paper", "64"]
     names = "factorized,recursive,first-order,recompute-numpy"
-    result = covariance.run([*argv, "--strategies", names, *SLOW, "--location", str(tmp_path)], told.append)
+    result = strategies.run([*argv, "--strategies", names, *SLOW, "--location", str(tmp_path)], told.append)
     assert json.loads(json.dumps(result)) == result
     assert (result["bench"], result["config"]["features"], result["config"]["deletes"]) == ("housing", 26, 0.2)
     rows = {row["case"]: row for row in result["results"]}
@@ -55,13 +56,13 @@ def test_every_strategy_and_peer(spark: SparkSession, tmp_path: Path) -> None:
     assert any(name.startswith("recompute-numpy after") for name in result["ratios"])
     assert result["paper"]["cores"] == 64
     assert any("batch 1 of" in stage for stage in told)
-    assert "recursive / factorized, state" in shown(covariance.table(result))
+    assert "recursive / factorized, state" in shown(strategies.table(result))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_spark_sql_agrees(spark: SparkSession, tmp_path: Path) -> None:
     argv = ["favorita", "--scale", "0.001", "--batch", "300", "--recompute-after", "2", "--order", "chosen"]
-    result = covariance.run([*argv, "--strategies", "factorized,recompute,f-sql", *SLOW, "--location", str(tmp_path)])
+    result = strategies.run([*argv, "--strategies", "factorized,recompute,f-sql", *SLOW, "--location", str(tmp_path)])
     assert [row["case"] for row in result["results"]] == ["factorized", "recompute", "f-sql"]
     assert all(row["agrees_after"] == row["batches"] == 2 for row in result["results"][1:])
     assert "recompute after 2 batches / a factorized batch" in result["ratios"]
@@ -69,12 +70,12 @@ def test_spark_sql_agrees(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_limits_are_honest(spark: SparkSession, tmp_path: Path) -> None:
     argv = ["favorita", "--scale", "0.001", "--batch", "300", "--time-limit", "0.001", "--location", str(tmp_path)]
-    result = covariance.run([*argv, "--strategies", "factorized,recompute"])
+    result = strategies.run([*argv, "--strategies", "factorized,recompute"])
     factorized, recompute = result["results"]
     assert (factorized["batches"], factorized["finished"]) == (1, False)
     assert (recompute["finished"], recompute["seconds"], "rows_per_s" in recompute) == (False, 0.001, False)
     assert all(name.endswith("(at least)") for name in result["ratios"])
-    assert ">= 0.001" in shown(covariance.table(result))
+    assert ">= 0.001" in shown(strategies.table(result))
 
 
 def test_work_that_ends_in_time_gives_its_answer(spark: SparkSession) -> None:
@@ -86,9 +87,9 @@ def test_work_that_ends_in_time_gives_its_answer(spark: SparkSession) -> None:
 def test_strategies_that_disagree_are_an_error() -> None:
     right = Moments(("a",), 2, np.array([3.0]), np.array([[5.0]]))
     wrong = Moments(("a",), 2, np.array([3.0]), np.array([[5.1]]))
-    reference = covariance._Run("factorized", moments={3: right})
+    reference = strategies._Run("factorized", moments={3: right})
     with pytest.raises(HeadraceError, match="factorized and recompute disagree after 3 batches"):
-        covariance._compare([{"case": "recompute"}], reference, "recompute", {3: wrong})
+        strategies._compare([{"case": "recompute"}], reference, "recompute", {3: wrong})
 
 
 def test_files_hold_the_stream(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_files_hold_the_stream(tmp_path: Path) -> None:
 
 def test_unknown_strategies_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        covariance.run(["housing", "--strategies", "magic"])
+        strategies.run(["housing", "--strategies", "magic"])
     assert "use one or more of factorized" in capsys.readouterr().err
 
 

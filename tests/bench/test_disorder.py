@@ -11,14 +11,14 @@ import pytest
 from tests.drawn import ADVANCE, SVG
 from typer.testing import CliRunner
 
-from headrace.bench import disorder_ingest
-from headrace.bench.disorder import _checked, _parser, run, table
-from headrace.bench.disorder_data import LENGTH, QUERIES, Sides, Workload, load_recorded
-from headrace.bench.disorder_measures import Sample, row_of
-from headrace.bench.disorder_plot import to_svg
-from headrace.bench.disorder_ratios import ratios, targets
-from headrace.bench.disorder_run import METHODS, Said
-from headrace.bench.disorder_truth import truth
+from headrace.bench.disorder import ingest
+from headrace.bench.disorder.early_answers import _checked, _parser, run, table
+from headrace.bench.disorder.measures import Sample, row_of
+from headrace.bench.disorder.methods import METHODS, Said
+from headrace.bench.disorder.plot import to_svg
+from headrace.bench.disorder.ratios import ratios, targets
+from headrace.bench.disorder.truth import truth
+from headrace.bench.disorder.workload import LENGTH, QUERIES, Sides, Workload, load_recorded
 from headrace.cli.main import app
 from headrace.cli.screen import out
 from headrace.datasets.disorder import Stream
@@ -189,10 +189,10 @@ def test_answers_that_are_not_right_fail_the_command(monkeypatch: pytest.MonkeyP
 
 
 def test_ingest_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disorder_ingest, "_TUPLES", 20_000)
-    monkeypatch.setattr(disorder_ingest, "_BATCH", 3_000)
-    monkeypatch.setattr(disorder_ingest, "_REPEAT", 1)
-    monkeypatch.setattr(disorder_ingest, "usable_cores", lambda: 2)
+    monkeypatch.setattr(ingest, "_TUPLES", 20_000)
+    monkeypatch.setattr(ingest, "_BATCH", 3_000)
+    monkeypatch.setattr(ingest, "_REPEAT", 1)
+    monkeypatch.setattr(ingest, "usable_cores", lambda: 2)
     for query in ("q1", "q2"):
         result = run([*SMALL, "--query", query, "--methods", "shj", "--omega", "10", "--ingest"])
         assert [row["case"] for row in result["results"]] == [
@@ -203,7 +203,7 @@ def test_ingest_on_one_core_and_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not any("wrong" in row for row in result["results"])
         assert result["ratios"]["ingest: 2 cores / 1 core"] > 0
         out().print(table(result))
-    monkeypatch.setattr(disorder_ingest, "usable_cores", lambda: 1)
+    monkeypatch.setattr(ingest, "usable_cores", lambda: 1)
     done = CliRunner().invoke(app, ["bench", "disorder", *SMALL, "--methods", "shj", "--omega", "10", "--ingest"])
     assert done.exit_code == 1
     assert "--ingest uses 2 cores" in done.stderr

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.bench.foreign import _agree, run, table
+from headrace.bench.foreign.sliding_window import _agree, run, table
 from headrace.cli.screen import out
 
 

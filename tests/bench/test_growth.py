@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.bench import growth
+from headrace.bench.step import growth
 
 
 def test_growth(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.bench.paper import NUMBER, Input, inputs_of, on_paper
+from headrace.bench.covariance.paper import NUMBER, Input, inputs_of, on_paper
 from headrace.datasets import dataset
 from headrace.factorized.maintenance import MaintenancePlan
 from headrace.factorized.planner import Options, plan_join

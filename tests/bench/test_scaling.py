@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.bench import bound, scaling
+from headrace.bench.covariance import scaling
+from headrace.bench.measuring import cores as bound
 from headrace.errors import HeadraceError
 from headrace.runtime.session import usable_cores
 

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from headrace.bench.tpch import _parser, run, table
-from headrace.bench.tpch_data import load_data
-from headrace.bench.tpch_ratios import ratios, targets
-from headrace.bench.tpch_spark import difference
+from headrace.bench.tpch.data import load_data
+from headrace.bench.tpch.ratios import ratios, targets
+from headrace.bench.tpch.spark_peer import difference
+from headrace.bench.tpch.views import _parser, run, table
 from headrace.cli.main import app
 from headrace.cli.screen import out
 from headrace.datasets.tpch_queries import TPCH_QUERIES, tpch_query

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from headrace.bench import bound, window_stream
+from headrace.bench.disorder import stream as window_stream
+from headrace.bench.measuring import cores as bound
 
 SMALL = ["--batch", "4000", "--batches", "4", "--warm", "1", "--rate", "50000", "--keys", "50"]
 

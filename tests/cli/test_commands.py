@@ -119,10 +119,10 @@ def test_a_view_without_a_tree_is_not_drawn(fake: Any, tmp_path: Path) -> None:
 
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
-    module = ModuleType("headrace.bench.step")
+    module = ModuleType("headrace.bench.step.one_table")
     module.run = lambda argv, tell: seen.append(argv) or {"bench": "step"}  # type: ignore[attr-defined]
     module.table = lambda result: Table(result["bench"] + " table")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "headrace.bench.step", module)
+    monkeypatch.setitem(sys.modules, "headrace.bench.step.one_table", module)
     done = invoke("bench", "step", "--rows", "10", "--json", "--fast")
     assert (json.loads(done.stdout), seen) == ({"bench": "step"}, [["--rows", "10", "--fast"]])
     assert "step table" in invoke("bench", "step").stdout

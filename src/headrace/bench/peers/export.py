@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 from numpy.typing import NDArray
 
-from headrace.bench.foreign_queries import QUERIES
+from headrace.bench.foreign.queries import QUERIES
 from headrace.datasets.batches import DIFF
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.datasets.windows import POSITION

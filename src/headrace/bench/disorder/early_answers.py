@@ -12,7 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.bench.disorder_data import (
+from headrace.bench.disorder.ingest import ingest
+from headrace.bench.disorder.measures import RECOVERY, Sample, row_of
+from headrace.bench.disorder.methods import METHODS, run_methods
+from headrace.bench.disorder.plot import to_svg
+from headrace.bench.disorder.ratios import ratios, targets
+from headrace.bench.disorder.screen import table
+from headrace.bench.disorder.workload import (
     CHANGES,
     DATA,
     LENGTH,
@@ -22,12 +28,6 @@ from headrace.bench.disorder_data import (
     Workload,
     load_recorded,
 )
-from headrace.bench.disorder_ingest import ingest
-from headrace.bench.disorder_measures import RECOVERY, Sample, row_of
-from headrace.bench.disorder_plot import to_svg
-from headrace.bench.disorder_ratios import ratios, targets
-from headrace.bench.disorder_run import METHODS, run_methods
-from headrace.bench.disorder_screen import table
 from headrace.errors import StorageError
 from headrace.window.arrivals import Arrivals
 from headrace.window.spec import Aggregate, WindowSpec

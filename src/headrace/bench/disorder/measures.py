@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench.disorder_data import LENGTH, Floats, Numbers, Sides, Workload
-from headrace.bench.disorder_ratios import allowed_error
-from headrace.bench.disorder_run import ESTIMATING, Said
+from headrace.bench.disorder.methods import ESTIMATING, Said
+from headrace.bench.disorder.ratios import allowed_error
+from headrace.bench.disorder.workload import LENGTH, Floats, Numbers, Sides, Workload
 
 RECOVERY = 10  # windows that one level of errors is taken of
 

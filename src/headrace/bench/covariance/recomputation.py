@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from headrace.bench.files import Batches
+from headrace.bench.covariance.batch_files import Batches
 from headrace.datasets import Dataset
 from headrace.learn.moments import Moments
 from headrace.rings.covariance import pack, width

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.bench.disorder_truth import truth
+from headrace.bench.disorder.truth import truth
 from headrace.datasets.delays import DelayLaw, Drift, Exponential, Uniform
 from headrace.datasets.disorder import Rate, Stream, evenly, generate, poisson, read_recorded
 from headrace.errors import StorageError

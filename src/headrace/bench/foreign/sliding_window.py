@@ -27,10 +27,10 @@ from pyspark.sql import SparkSession
 from rich.console import Group
 from rich.table import Table
 
-from headrace.bench.foreign_queries import QUERIES, Query
-from headrace.bench.peak import PeakMemory, release_memory
+from headrace.bench.foreign.queries import QUERIES, Query
+from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.measuring.screen import named_numbers
 from headrace.bench.peers import run_peer
-from headrace.bench.screen import named_numbers
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_columns
 from headrace.datasets.windows import Updates, fifo_updates
 from headrace.engine.engine import Engine

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from headrace.bench.screen import named_numbers
+from headrace.bench.measuring.screen import named_numbers
 
 Row = Mapping[str, Any]
 

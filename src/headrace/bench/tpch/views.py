@@ -25,10 +25,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.bench.peak import PeakMemory, release_memory
-from headrace.bench.tpch_data import Data, Tell, load_data
-from headrace.bench.tpch_ratios import PEAK, TABLES_ONLY, TOGETHER, ratios, targets
-from headrace.bench.tpch_screen import table
+from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.tpch.data import Data, Tell, load_data
+from headrace.bench.tpch.ratios import PEAK, TABLES_ONLY, TOGETHER, ratios, targets
+from headrace.bench.tpch.screen import table
 from headrace.datasets.tpch_queries import TPCH_22, TPCH_QUERIES, tpch_query
 from headrace.engine.engine import Engine
 from headrace.engine.handles import View

@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.bench.peak import release_memory
-from headrace.bench.tpch_spark import SparkPeer, write_parquet
+from headrace.bench.measuring.peak_memory import release_memory
+from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.batches import DIFF
 from headrace.datasets.refresh import refresh_steps, rows_after
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_tables

@@ -25,10 +25,10 @@ from pyspark.sql import functions as F
 from rich.console import Group
 from rich.table import Table
 
-from headrace.bench.bound import check_cores, run_bound
-from headrace.bench.disorder_data import LENGTH, QUERIES, Sides, Workload
-from headrace.bench.screen import named_numbers
-from headrace.bench.window_stream_progress import Progress
+from headrace.bench.disorder.stream_progress import Progress
+from headrace.bench.disorder.workload import LENGTH, QUERIES, Sides, Workload
+from headrace.bench.measuring.cores import check_cores, run_bound
+from headrace.bench.measuring.screen import named_numbers
 from headrace.engine.window_streams import WindowJoinStream, window_join
 from headrace.runtime.session import local_session
 from headrace.window.estimators import ESTIMATORS

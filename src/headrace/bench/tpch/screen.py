@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from headrace.bench.screen import named_numbers
-from headrace.bench.tpch_ratios import LOAD, MEAN, RECOMPUTE, TABLES_ONLY, TOGETHER, problem
+from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.tpch.ratios import LOAD, MEAN, RECOMPUTE, TABLES_ONLY, TOGETHER, problem
 
 Row = Mapping[str, Any]
 Cell = Callable[[Row, Row, Mapping[str, float]], float | None]

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from headrace.bench.disorder_data import LENGTH, Floats, Numbers, Sides
+from headrace.bench.disorder.workload import LENGTH, Floats, Numbers, Sides
 from headrace.window.answers import Answer
 from headrace.window.arrivals import Arrivals
 from headrace.window.estimate import Estimate, Estimator

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.table import Table
 
-from headrace.bench.peak import PeakMemory
+from headrace.bench.measuring.peak_memory import PeakMemory
 from headrace.engine.engine import Engine
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same

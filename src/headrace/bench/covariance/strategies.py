@@ -27,13 +27,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
-from headrace.bench.files import Batches
-from headrace.bench.options import DATA, PEERS, parser
-from headrace.bench.paper import inputs_of, on_paper
-from headrace.bench.peak import PeakMemory, release_memory
-from headrace.bench.recomputation import Query, by_numpy, by_sql, recompute
-from headrace.bench.refit import Refits
-from headrace.bench.screen import named_numbers
+from headrace.bench.covariance.batch_files import Batches
+from headrace.bench.covariance.options import DATA, PEERS, parser
+from headrace.bench.covariance.paper import inputs_of, on_paper
+from headrace.bench.covariance.recomputation import Query, by_numpy, by_sql, recompute
+from headrace.bench.covariance.refit import Refits
+from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.measuring.screen import named_numbers
 from headrace.datasets import Dataset, dataset, stream
 from headrace.engine.engine import Engine
 from headrace.engine.models import Covariance

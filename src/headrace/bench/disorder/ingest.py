@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench.disorder_data import LENGTH, NO_CHANGE, Workload
+from headrace.bench.disorder.workload import LENGTH, NO_CHANGE, Workload
 from headrace.errors import HeadraceError
 from headrace.runtime.session import usable_cores
 from headrace.window.arrivals import Arrivals

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from rich.console import Group
 from rich.table import Table
 
-from headrace.bench.screen import named_numbers
+from headrace.bench.measuring.screen import named_numbers
 from headrace.datasets import dataset
 from headrace.datasets.retailer import INVENTORY
 from headrace.engine.engine import Engine

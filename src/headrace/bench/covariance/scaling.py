@@ -1,7 +1,7 @@
 """Factorized maintenance on one core and on more: measured as far as this machine goes, and on paper beyond.
 
-Each run is a process of its own (`bound`). What more cores would do is estimated from the plan and the last full batch
-(`paper`).
+Each run is a process of its own (`measuring.cores`). What more cores would do is estimated from the plan and the last
+full batch (`paper`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from headrace.bench.bound import check_cores, run_bound
-from headrace.bench.screen import named_numbers
+from headrace.bench.measuring.cores import check_cores, run_bound
+from headrace.bench.measuring.screen import named_numbers
 
 Tell = Callable[[str], None]
 
