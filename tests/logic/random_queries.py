@@ -58,6 +58,7 @@ class Queries:
             return self._scan()
         kinds = [self._filter, self._filter, self._project, self._join, self._join, self._join]
         kinds += [self._group, self._group, self._distinct, self._set, self._set, self._limit, self._with_scalar]
+        kinds.append(self._counted)
         return self.rng.choice(kinds)(depth - 1)
 
     # -- kinds of pieces ----------------------------------------------------------------------------------------
@@ -101,6 +102,19 @@ class Queries:
 
     def _limit(self, depth: int) -> Piece:
         return self._top(self.piece(depth), ordered=False)
+
+    def _counted(self, depth: int) -> Piece:
+        """Rows of which only the number is read, so that a LIMIT may choose among them as it likes."""
+        child = self.piece(depth)
+        rows = f"(SELECT {child.names} FROM {self._from(child)}{self._some()}) AS {self._name()}"
+        roll = self.rng.random()
+        if roll < 0.4:
+            return self._select([("count(*)", INT)], f"FROM {rows}")
+        if roll < 0.7:
+            return self._select([(f"CAST({self.rng.randint(0, 2)} AS {INT})", INT)], f"FROM {rows}")
+        beside = self.piece(self.rng.randint(0, depth))
+        join = self.rng.choice([f"CROSS JOIN {rows}", f"LEFT JOIN {rows} ON {self._simple(beside)}"])
+        return Piece(f"SELECT {beside.names} FROM {self._from(beside)} {join}", beside.columns)
 
     def _with_scalar(self, depth: int) -> Piece:
         """One more column: a value of another query, for all rows or for each row its own."""
@@ -192,18 +206,40 @@ class Queries:
     def _subquery(self, child: Piece, depth: int) -> str:
         inner = self.piece(self.rng.randint(0, max(0, depth - 1)))
         correlated = self._correlation(child, inner) if self.rng.random() < 0.5 else ""
-        kind = self.rng.choice(["in", "in", "exists", "scalar"])
+        kind = self.rng.choice(["in", "in", "exists", "exists", "scalar"])
+        limited = self.rng.random() < 0.3
         if kind == "in":
             for name, found in self.rng.sample(child.columns, len(child.columns)):
                 if names := inner.of(found):
                     negated = self.rng.choice(["", "NOT "])
                     chosen = self.rng.choice(names)
-                    return f"{name} {negated}IN (SELECT {chosen} FROM {self._from(inner)}{correlated})"
+                    first = self._first(chosen) + self._some() if limited else ""
+                    return f"{name} {negated}IN (SELECT {chosen} FROM {self._from(inner)}{correlated}{first})"
         if kind == "scalar" and child.of(INT):
             where = "" if _united(child) else correlated
-            value = f"(SELECT {self._whole_number(inner)} FROM {self._from(inner)}{where})"
-            return f"{self.rng.choice(child.of(INT))} {self.rng.choice(['=', '<', '>=', '<>'])} {value}"
-        return f"{self.rng.choice(['', 'NOT '])}EXISTS (SELECT 1 FROM {self._from(inner)}{correlated})"
+            value, first = self._whole_number(inner), ""
+            if limited and inner.of(INT):
+                value = self.rng.choice(inner.of(INT))
+                first = f"{self._first(value)} LIMIT 1{self.rng.choice(['', ' OFFSET 1', ' OFFSET 2'])}"
+            return (
+                f"{self.rng.choice(child.of(INT))} {self.rng.choice(['=', '<', '>=', '<>'])} "
+                f"(SELECT {value} FROM {self._from(inner)}{where}{first})"
+            )
+        if not correlated and self.rng.random() < 0.3:  # only by a condition on the outer row
+            correlated = f" WHERE {self._simple(child)}"
+        shown, first = self.rng.choice(["1", inner.names]), ""
+        if limited:
+            first = self.rng.choice(["", self._first(inner.columns[0][0])]) + self._some()
+        return f"{self.rng.choice(['', 'NOT '])}EXISTS (SELECT {shown} FROM {self._from(inner)}{correlated}{first})"
+
+    def _first(self, name: str) -> str:
+        """An order by one column."""
+        return f" ORDER BY {name} {self.rng.choice(['ASC', 'DESC'])} NULLS {self.rng.choice(['FIRST', 'LAST'])}"
+
+    def _some(self) -> str:
+        """LIMIT and OFFSET."""
+        limit, offset = f" LIMIT {self.rng.choice([1, 1, 2, 5])}", f" OFFSET {self.rng.choice([1, 2, 5])}"
+        return self.rng.choice([limit, limit, offset, limit + offset])
 
     def _whole_number(self, inner: Piece) -> str:
         ints = inner.of(INT)

@@ -194,6 +194,21 @@ def test_the_first_rows_are_refilled_when_one_of_them_leaves(steps, count, offse
         assert driven.answer() == Counter(order[offset : offset + count])
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=6), st.integers(0, 4), st.integers(0, 2))
+def test_rows_without_columns_are_counted_too(steps: list[tuple[int, int]], count: int, offset: int) -> None:
+    feed = Feed(None, None, (), "l", "l")
+    top = Top(Port((), (feed,)), (), count, offset)
+    aggregates = (Aggregate("count", None, SqlType("bigint"), "count(*)"),)
+    total = Aggregation(Port((), (Feed(0, None, ()),)), ViewPlan("", Shape.TOTAL, None, (), (), aggregates, None, ()))
+    driven, there = Driven(TreeView(Tree((top, total, rows_of(1, total.fields))), 7, 3, {})), 0
+    for came, gone in steps:
+        gone = min(gone, there)
+        there += came - gone
+        driven.step({"l": [((), came), ((), -gone)]})
+        assert driven.answer() == Counter({(min(count, max(0, there - offset)),): 1})
+
+
 def test_a_single_join_refuses_a_second_partner() -> None:
     from headrace.errors import StepFailedError
 

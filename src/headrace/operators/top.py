@@ -20,6 +20,7 @@ from headrace.operators.order import first_rows
 from headrace.plan.tree import Top
 from headrace.plan.view import Order
 from headrace.relation.arrangement import scan
+from headrace.relation.columns import whole
 from headrace.relation.run import Run, merge
 from headrace.relation.types import SqlType
 
@@ -89,7 +90,7 @@ class TopOperator(Operator):
             self.live[layout.top_part] = int(moved.payload[0].sum())
         return together([_signed(self._shown(old), -1), _signed(self._shown(after), 1)])
 
-    def _candidates(self, before: Run | None, change: Run) -> pa.Table:
+    def _candidates(self, before: Run | None, change: Run) -> Changes:
         """Rows among which the first ones are: those at the top and those that came, unless one at the top left."""
         wanted = self.layout.wanted
         there = 0 if before is None else int(before.payload[0].sum())
@@ -105,29 +106,40 @@ class TopOperator(Operator):
         runs = [*self.before(self.layout.rows_part), change]
         return self._rows_of(scan(COUNT, runs))
 
-    def _top(self, rows: pa.Table) -> pa.Table:
-        return first_rows(rows, self.layout.order, self.layout.types, min(self.layout.wanted, rows.num_rows))
+    def _top(self, rows: Changes) -> Changes:
+        return self._first(rows, min(self.layout.wanted, rows.rows))
 
-    def _shown(self, rows: pa.Table) -> pa.Table:
+    def _shown(self, rows: Changes) -> Changes:
         """Without the rows that are skipped."""
         offset = self.layout.node.offset
-        return first_rows(rows, self.layout.order, self.layout.types, rows.num_rows).slice(offset) if offset else rows
+        return self._first(rows, rows.rows).take(np.arange(min(offset, rows.rows), rows.rows)) if offset else rows
 
-    def _rows_of(self, run: Run | None) -> pa.Table:
+    def _first(self, rows: Changes, count: int) -> Changes:
+        """The first rows of the order.
+
+        Where nobody above reads a column (EXISTS, count(*)) rows have none, and are all alike: only how many there are
+        counts, and that is what a table of Arrow forgets of them.
+        """
+        if not rows.columns:
+            return rows.take(np.arange(count))
+        first = first_rows(pa.table(rows.columns), self.layout.order, self.layout.types, count)
+        columns = {name: whole(first.column(name)) for name in first.column_names}
+        return Changes(columns, np.ones(first.num_rows, np.int64))
+
+    def _rows_of(self, run: Run | None) -> Changes:
         """The rows of a run, each as often as it occurs, but never more often than could be at the top."""
         layout = self.layout.rows
         if run is None:
-            return pa.table({f.name: pa.array([], f.type.arrow) for f in layout.fields})
+            return Changes({f.name: pa.array([], f.type.arrow) for f in layout.fields}, np.zeros(0, np.int64))
         changes = layout.changes(run)
         times = np.clip(changes.diff, 0, self.layout.wanted)
         if (times == 1).all():
-            return pa.table(changes.columns)
-        return pa.table(changes.take(np.repeat(np.arange(changes.rows), times)).columns)
+            return _signed(changes, 1)
+        return _signed(changes.take(np.repeat(np.arange(changes.rows), times)), 1)
 
 
-def _signed(rows: pa.Table, sign: int) -> Changes:
-    columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
-    return Changes(columns, np.full(rows.num_rows, sign, np.int64))
+def _signed(rows: Changes, sign: int) -> Changes:
+    return Changes(rows.columns, np.full(rows.rows, sign, np.int64))
 
 
 def _sum(parts: list[Changes]) -> Changes:
