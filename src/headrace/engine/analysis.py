@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.engine.definition import Definition
 from headrace.engine.explain import arrangement_sizes
-from headrace.plan.work import time_text
+from headrace.thrifty.cost import time_text
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -58,10 +58,8 @@ class Analysis:
 def analysed(engine: Engine, view: View, explanation: Explained) -> Analysis:
     """Add costs to the explanation of a view of SQL."""
     definition = view.planned.definition
-    schemas = {table.name: table.schema for table in engine.tables.values()}
-    rows = {table.name: table.rows for table in engine.tables.values()}
     anew = replace(definition, asked={"strategy": "auto"}, chosen={})
-    choice = engine._planner.considered(view.name, anew, schemas, rows)
+    choice = engine._planner.considered(view.name, anew, engine._statistics())
     snapshot = engine._store.snapshot
     parts = arrangement_sizes(view.name, view.planned.kernel.arrangements, snapshot)
     size = sum(taken for buckets in parts.values() for _, _, taken in buckets)

@@ -41,6 +41,7 @@ from headrace.relation.schema import References, TableSchema, check_name
 from headrace.runtime.location import Location
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
 from headrace.sql.session import SqlSession
+from headrace.thrifty.statistics import Statistics
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 _BAD_ROWS = ("fail", "quarantine")
@@ -101,7 +102,6 @@ class Engine:
             self._tables: dict[str, Table] = {}
             self._views: dict[str, Handle] = {}
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
-            self._planner.rates = self._maintenance.rates
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
@@ -535,9 +535,7 @@ class Engine:
         return view
 
     def _make_view(self, name: str, definition: Definition) -> Handle:
-        schemas = {table.name: table.schema for table in self._tables.values()}
-        rows = {table.name: table.rows for table in self._tables.values()}
-        planned = self._planner.plan(name, definition, schemas, rows)
+        planned = self._planner.plan(name, definition, self._statistics())
         if isinstance(planned.kernel, RecomputedQuery):
             return RecomputedView(self, name, planned)
         kinds: dict[str, type[Handle]] = {
@@ -547,6 +545,12 @@ class Engine:
             WINDOW_JOIN: WindowJoinView,
         }
         return kinds[definition.kind](self, name, planned)
+
+    def _statistics(self) -> Statistics:
+        """What is known of the tables at this moment."""
+        tables = self._tables.values()
+        schemas = {table.name: table.schema for table in tables}
+        return Statistics(schemas, {table.name: table.rows for table in tables}, self._store.snapshot.rates)
 
     def _check_not_streamed(self, view: Handle) -> None:
         for name in view.planned.tables:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.definition import Definition, PlannedView, refuse_factorizing
-from headrace.engine.known_sizes import sizes
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.foreign.planner import FOREIGN, foreign_view
 from headrace.operators.layout import ViewLayout
@@ -18,6 +17,7 @@ from headrace.plan.view import Shape, ViewPlan
 from headrace.relation.schema import TableSchema
 from headrace.sql.catalyst import analyse_joined_rows
 from headrace.sql.session import SqlSession
+from headrace.thrifty.statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,7 @@ class ForeignPlanner:
                 return f"it follows foreign keys, and its groups are as fine as the rows of {source.name}"
         return ""
 
-    def plan(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def plan(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         """Plan a view by live tuples; refused where the join does not follow foreign keys."""
         refuse_factorizing(name, definition, FOREIGN, "tables are joined along their foreign keys")
         analysed = analyse_joined_rows(self.sql, name, definition.sql)
@@ -63,9 +61,9 @@ class ForeignPlanner:
         known = (
             chosen["sizes"]
             if "sizes" in chosen
-            else sizes({source.name: source.table for source in analysed.plan.rows.sources}, tables, rows)
+            else statistics.sizes({source.name: source.table for source in analysed.plan.rows.sources})
         )
-        kernel = foreign_view(name, layout, tables, known, self.buckets)
+        kernel = foreign_view(name, layout, statistics.tables, known, self.buckets)
         root, required = kernel.chain.graph.root, analysed.catalyst.flat.root_required
         if required is not None and analysed.plan.rows.sources[required].name != root:
             raise UnsupportedSQLError(

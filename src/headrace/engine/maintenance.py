@@ -40,11 +40,9 @@ from headrace.runtime.program import (
     why_catalyst,
 )
 from headrace.runtime.stages import run_later_stages
+from headrace.thrifty.statistics import watched
 
 Source = tuple[str, int]
-
-_LOAD_SHARE = 0.1  # a step that changes more of a table than this loads it, and says little of the steps to come
-_NEWS = 0.2  # how much the last step counts among all
 
 
 class Maintenance:
@@ -57,7 +55,6 @@ class Maintenance:
         self._windows = Windows(store, step_runner)
         self.tables: dict[str, TableLayout] = {}
         self.views: dict[str, PlannedView] = {}
-        self.rates: dict[str, float] = {}  # how many rows of a table a step changes, of late
 
     def committed_before(self, source: Source) -> bool:
         """Whether a micro-batch has made its step already."""
@@ -214,29 +211,28 @@ class Maintenance:
             closed=result.closed,
         )
         late = quarantine.write(self._store, step.number, outcome.late)
+        buckets = result.buckets | self._passed(result)
         self._store.commit(
             self._store.next_record(
                 step=step.number,
-                buckets=result.buckets | self._passed(result),
+                buckets=buckets,
                 views=dict(definitions),
                 changes=result.changes,
                 sources=dict([source]) if source else {},
                 quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
                 watermarks=outcome.watermarks,
+                rates=watched(snapshot.rates, step.rows, {name: self._rows_after(name, buckets) for name in step.rows}),
                 late={name: snapshot.late.get(name, []) + files for name, files in late.items()},
                 summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
             )
         )
-        self._watch(step.rows)
         return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
 
-    def _watch(self, rows: Mapping[str, int]) -> None:
-        """Remember how many rows of each table a step changes: what a view costs follows from that."""
-        for name, changed in rows.items():
-            stored = self._store.snapshot.arrangements.get(table_arrangement(name), {})
-            if changed <= _LOAD_SHARE * sum(state.live for state in stored.values()):
-                before = self.rates.get(name, float(changed))
-                self.rates[name] = before + _NEWS * (changed - before)
+    def _rows_after(self, table: str, changed: Arrangements) -> int:
+        """How many rows a table has after a step that changed some of its buckets."""
+        arrangement = table_arrangement(table)
+        buckets = self._store.snapshot.arrangements.get(arrangement, {}) | changed.get(arrangement, {})
+        return sum(state.live for state in buckets.values())
 
 
 def _traffic(result: BucketResult) -> dict[str, Any]:

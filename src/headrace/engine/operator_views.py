@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.engine.definition import Definition, PlannedView, refuse_factorizing
-from headrace.engine.known_sizes import sizes
 from headrace.errors import SchemaError
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Tree
-from headrace.relation.schema import TableSchema
 from headrace.sql.analyse_tree import analyse_tree
 from headrace.sql.session import SqlSession
+from headrace.thrifty.statistics import Statistics
 
 OPERATORS = "operators"
 
@@ -26,16 +24,14 @@ class OperatorsPlanner:
     seed: int
     buckets: int
 
-    def plan(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def plan(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         """Plan a view by operators."""
         refuse_factorizing(name, definition, OPERATORS, "tables are joined as the query's plan says")
         analysed = analyse_tree(self.sql, name, definition.sql)
         tree, chosen = analysed.tree, definition.chosen
         sources = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
         # Sizes that led to the plan lead to it again.
-        known = chosen["sizes"] if "sizes" in chosen else sizes(sources, tables, rows)
+        known = chosen["sizes"] if "sizes" in chosen else statistics.sizes(sources)
         digest = _digest(tree)
         if chosen.get("tree", digest) != digest:
             raise SchemaError(
@@ -43,8 +39,8 @@ class OperatorsPlanner:
                 "another tree of operators, which the stored state does not fit",
                 way_out="open the location with the version that made the view, or drop the view and create it again",
             )
-        static = frozenset(table for table in sources.values() if tables[table].static)
-        growing = frozenset(table for table in sources.values() if tables[table].append_only)
+        static = frozenset(table for table in sources.values() if statistics.tables[table].static)
+        growing = frozenset(table for table in sources.values() if statistics.tables[table].append_only)
         kernel = TreeView(tree, self.seed, self.buckets, known, static, growing)
         choice = {
             "strategy": OPERATORS,

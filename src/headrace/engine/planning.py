@@ -6,14 +6,13 @@ opens the location again finds the very plan that its state was made by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.engine.choice import FACTORIZED, NOTHING_KNOWN, ONE_TABLE, RECOMPUTE, Choice, is_open, why_cheapest
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.foreign_views import ForeignPlanner, check_sums
-from headrace.engine.known_sizes import sizes
 from headrace.engine.operator_views import OPERATORS, OperatorsPlanner
 from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
 from headrace.engine.watermarks import FINAL
@@ -27,11 +26,11 @@ from headrace.foreign.planner import FOREIGN
 from headrace.operators.layout import ViewLayout
 from headrace.operators.view import AggregateView
 from headrace.plan.join import JoinPlan
-from headrace.relation.schema import TableSchema
 from headrace.sql.catalyst import AnalysedView, analyse, analyse_join_rows
 from headrace.sql.grouping import split_group_by
 from headrace.sql.reads import check_readable, read_query, without_semicolon
 from headrace.sql.session import SqlSession
+from headrace.thrifty.statistics import Statistics
 
 
 class Planner:
@@ -43,54 +42,43 @@ class Planner:
         self.buckets = buckets
         self.foreign = ForeignPlanner(sql, seed, buckets)
         self.operators = OperatorsPlanner(sql, seed, buckets)
-        self.rates: Mapping[str, float] = {}  # how many rows of a table a step changes, where that has been seen
 
-    def plan(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
-        """Plan a view over tables with so many rows; choices that the definition has already are kept."""
+    def plan(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
+        """Plan a view by what is known of its tables; choices that the definition has already are kept."""
         try:
-            return self._plan(name, definition, tables, rows)
+            return self._plan(name, definition, statistics)
         except VariableOrderError as error:
             what = error.what[:1].lower() + error.what[1:]
             raise VariableOrderError(f"view {name!r}: {what}", way_out=error.way_out) from error
 
-    def _plan(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def _plan(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         if definition.kind == WINDOW_JOIN:
-            return plan_window_join(name, definition, tables, self.seed)
+            return plan_window_join(name, definition, statistics.tables, self.seed)
         if (definition.chosen.get("strategy") or definition.asked.get("strategy")) in RECOMPUTED:
-            return self._recomputed_view(name, definition, tables, rows)
+            return self._recomputed_view(name, definition, statistics)
         if definition.kind == "view":
-            return self._sql_view(name, definition, tables, rows)
-        return self._moments_view(name, definition, tables, rows)
+            return self._sql_view(name, definition, statistics)
+        return self._moments_view(name, definition, statistics)
 
-    def _sql_view(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def _sql_view(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         if definition.is_kept_by(OPERATORS):
-            return self.operators.plan(name, definition, tables, rows)
+            return self.operators.plan(name, definition, statistics)
         if definition.is_kept_by(FOREIGN):
-            return self.foreign.plan(name, definition, tables, rows)
+            return self.foreign.plan(name, definition, statistics)
         if is_open(definition):
-            return self._cheapest(name, definition, tables, rows)
-        return self._summed_or_single(name, definition, tables, rows)
+            return self._cheapest(name, definition, statistics)
+        return self._summed_or_single(name, definition, statistics)
 
-    def _summed_or_single(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def _summed_or_single(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         analysed = analyse(self.sql, name, definition.sql)
         if analysed.plan.join is None:
             self._check_single(name, definition)
             return self._aggregate_view(name, definition, analysed)
-        return self._sums_view(name, definition, analysed, tables, rows)
+        return self._sums_view(name, definition, analysed, statistics)
 
-    def considered(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> Choice:
+    def considered(self, name: str, definition: Definition, statistics: Statistics) -> Choice:
         """Plan a view by every strategy that can keep it, and estimate what their steps would cost."""
-        choice = Choice(tables, rows, self.rates)
+        choice = Choice(statistics)
         analysed: AnalysedView | None = None
         try:
             analysed = analyse(self.sql, name, definition.sql)
@@ -100,27 +88,25 @@ class Planner:
             choice.consider(ONE_TABLE, lambda: self._aggregate_view(name, definition, analysed))
         else:
             if analysed is not None:
-                choice.consider(FACTORIZED, lambda: self._sums_view(name, definition, analysed, tables, rows))
-            choice.consider(FOREIGN, lambda: self.foreign.plan(name, definition, tables, rows))
-            choice.consider(OPERATORS, lambda: self.operators.plan(name, definition, tables, rows))
+                choice.consider(FACTORIZED, lambda: self._sums_view(name, definition, analysed, statistics))
+            choice.consider(FOREIGN, lambda: self.foreign.plan(name, definition, statistics))
+            choice.consider(OPERATORS, lambda: self.operators.plan(name, definition, statistics))
         if choice.planned:
             choice.recompute(next(iter(choice.planned.values())).tables)
         return choice
 
-    def _cheapest(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def _cheapest(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         """Plan a view by the strategy whose steps are estimated cheapest."""
         if any(definition.asked.get(what) is not None for what in ("order", "partition")):  # of a factorized view
-            return self._summed_or_single(name, definition, tables, rows)
-        choice = self.considered(name, definition, tables, rows)
+            return self._summed_or_single(name, definition, statistics)
+        choice = self.considered(name, definition, statistics)
         if ONE_TABLE in choice.planned:
             self._check_single(name, definition)
             return choice.planned[ONE_TABLE]
         if not choice.planned:
             raise choice.refused[OPERATORS]
         read = next(iter(choice.planned.values())).tables
-        of_keys = self.foreign.why(choice.planned.get(FACTORIZED), choice.refused.get(FACTORIZED), tables)
+        of_keys = self.foreign.why(choice.planned.get(FACTORIZED), choice.refused.get(FACTORIZED), statistics.tables)
         if not choice.knows_sizes(read):  # then the shape of the query has to decide
             order = (FOREIGN, FACTORIZED, OPERATORS) if of_keys else (FACTORIZED, FOREIGN, OPERATORS)
             best = next(strategy for strategy in order if strategy in choice.planned)
@@ -128,8 +114,8 @@ class Planner:
         else:
             best = choice.cheapest()
             why = why_cheapest(choice, best)
-            if self._is_full_cheaper(choice, best, definition, read, tables):
-                view = self._recomputed_view(name, replace(definition, chosen={"strategy": RECOMPUTE}), tables, rows)
+            if self._is_full_cheaper(choice, best, definition, read):
+                view = self._recomputed_view(name, replace(definition, chosen={"strategy": RECOMPUTE}), statistics)
                 chosen = {**view.definition.chosen, "why": why_cheapest(choice, RECOMPUTE)}
                 return replace(view, definition=replace(definition, chosen=chosen))
         if best == FOREIGN and of_keys:
@@ -138,12 +124,14 @@ class Planner:
             why = why_cheapest(choice, best)
         return choice.made(best, why)
 
-    def _is_full_cheaper(
-        self, choice: Choice, best: str, definition: Definition, read: Sequence[str], tables: Mapping[str, TableSchema]
-    ) -> bool:
+    def _is_full_cheaper(self, choice: Choice, best: str, definition: Definition, read: Sequence[str]) -> bool:
         """Whether Spark would be faster to run the query again than a view is to follow the changes."""
         asked = definition.asked
-        if asked.get("refresh") == "incremental" or asked.get(FINAL) or not all(tables[table].kept for table in read):
+        if (
+            asked.get("refresh") == "incremental"
+            or asked.get(FINAL)
+            or not all(choice.statistics.tables[table].kept for table in read)
+        ):
             return False
         return choice.is_full_cheaper(best)
 
@@ -157,8 +145,7 @@ class Planner:
         name: str,
         definition: Definition,
         analysed: AnalysedView,
-        tables: Mapping[str, TableSchema],
-        rows: Mapping[str, int],
+        statistics: Statistics,
     ) -> PlannedView:
         check_sums(name, analysed.plan)
         assert analysed.plan.join is not None
@@ -169,7 +156,7 @@ class Planner:
                 way_out=f"leave the strategy out, or use {FOREIGN!r} or {OPERATORS!r}",
             )
         layout = ViewLayout(analysed.plan, self.seed)
-        options = self._options(definition, analysed.plan.join, tables, rows)
+        options = self._options(definition, analysed.plan.join, statistics)
         view, planned = sums_view(layout, options, self.buckets)
         return PlannedView(_with_choice(definition, planned), analysed, view, layout, planned)
 
@@ -182,9 +169,7 @@ class Planner:
                 way_out="leave it out: aggregates of one table are maintained as they are",
             )
 
-    def _moments_view(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def _moments_view(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         body, groups = split_group_by(definition.sql)
         analysed = analyse_join_rows(self.sql, name, body)
         join = analysed.plan.join
@@ -199,7 +184,7 @@ class Planner:
             )
         variable = {output.name: key for output, key in zip(analysed.plan.outputs, join.keys, strict=True)}
         check_apart(name, variable, features, groups)
-        options = self._options(definition, join, tables, rows)
+        options = self._options(definition, join, statistics)
         view, planned = moments_view(
             join,
             [variable[group] for group in groups],
@@ -212,9 +197,7 @@ class Planner:
         made = _with_choice(definition, planned)
         return PlannedView(made, analysed, view, None, planned, features, groups)
 
-    def _recomputed_view(
-        self, name: str, definition: Definition, tables: Mapping[str, TableSchema], rows: Mapping[str, int]
-    ) -> PlannedView:
+    def _recomputed_view(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         strategy = str(definition.chosen.get("strategy") or definition.asked["strategy"])
         self._check_recomputed(name, definition, strategy)
         if definition.kind == "view":
@@ -222,9 +205,9 @@ class Planner:
             kernel: Recomputed = RecomputedQuery(definition.sql, reads.tables, reads.schema)
             view = PlannedView(replace(definition, chosen={"strategy": strategy}), None, kernel)
         else:
-            view = self._recomputed_moments(name, definition, tables, rows, strategy)
+            view = self._recomputed_moments(name, definition, statistics, strategy)
         for table in view.tables:
-            if not tables[table].kept:
+            if not statistics.tables[table].kept:
                 raise SchemaError(
                     f"view {name!r} cannot be recomputed: the rows of table {table!r} are not kept",
                     way_out=f"register {table!r} with keep_rows=True, or leave strategy={strategy!r} out",
@@ -248,8 +231,7 @@ class Planner:
         self,
         name: str,
         definition: Definition,
-        tables: Mapping[str, TableSchema],
-        rows: Mapping[str, int],
+        statistics: Statistics,
         strategy: str,
     ) -> PlannedView:
         as_maintained = {"strategy": "factorized"}
@@ -258,8 +240,7 @@ class Planner:
             replace(
                 definition, asked={**definition.asked, **as_maintained}, chosen={**definition.chosen, **as_maintained}
             ),
-            tables,
-            rows,
+            statistics,
         )
         assert isinstance(view.kernel, JoinView)
         assert view.analysed is not None
@@ -286,8 +267,7 @@ class Planner:
         self,
         definition: Definition,
         join: JoinPlan,
-        tables: Mapping[str, TableSchema],
-        rows: Mapping[str, int],
+        statistics: Statistics,
     ) -> Options:
         asked, chosen = definition.asked, definition.chosen
         strategy = chosen.get("strategy") or asked.get("strategy", "auto")
@@ -298,18 +278,18 @@ class Planner:
             raise SchemaError(f"strategy={strategy!r} is not known", way_out=f"use one of {known}")
         distinct = {}
         for source in join.sources:
-            key = tables[source.table].key
+            key = statistics.tables[source.table].key
             for variable, expression in source.variables:
                 if len(key) == 1 and expression.op == "column" and expression.value == key[0]:
-                    distinct[variable] = rows.get(source.table, 0)
+                    distinct[variable] = statistics.rows.get(source.table, 0)
         return Options(
             strategy=strategy,
             order=chosen.get("order") or asked.get("order"),
             partition=asked.get("partition"),
             stages=chosen.get("stages"),
-            rows=sizes({source.name: source.table for source in join.sources}, tables, rows),
+            rows=statistics.sizes({source.name: source.table for source in join.sources}),
             distinct={variable: count for variable, count in distinct.items() if count},
-            static=frozenset(s.name for s in join.sources if tables[s.table].static),
+            static=frozenset(s.name for s in join.sources if statistics.tables[s.table].static),
         )
 
 

@@ -15,9 +15,8 @@ from itertools import chain, combinations
 
 from headrace.factorized.maintenance import MaintenancePlan, Stage, Statement, Trigger, passed_on
 from headrace.factorized.order_search import Sizes
+from headrace.plan.assumptions import CHANGED_SHARE
 
-CHANGED = 0.01
-"""The share of a table that one step is expected to change."""
 STAGE_ROWS = 100_000
 """How many rows could be handled in the time that one more exchange takes."""
 _MOST_CUTS = 8  # with more views than this, only single cuts are tried
@@ -91,8 +90,8 @@ class _Parts:
         """How many keys of a view a step is expected to change."""
         here = self.plan.views[view]
         if here.relation is not None:
-            return CHANGED * self.sizes.rows_of(here.relation)
-        return CHANGED * self.sizes.keys(here.keys, here.relations)
+            return CHANGED_SHARE * self.sizes.rows_of(here.relation)
+        return CHANGED_SHARE * self.sizes.keys(here.keys, here.relations)
 
     def spread(self, cuts: frozenset[int]) -> Spread:
         partitions: dict[int, str | None] = {}

@@ -14,13 +14,12 @@ from functools import cached_property
 
 from headrace.errors import VariableOrderError
 from headrace.factorized.order import Node, VariableOrder, chained, completed, placed
+from headrace.plan.assumptions import UNKNOWN_ROWS
 from headrace.plan.classes import is_hierarchical, is_q_hierarchical
 from headrace.plan.hypergraph import Hypergraph
 
 EXACT = 10
 """Up to this many connected variables, all orders are searched."""
-
-_DEFAULT_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class Chosen:
 class Sizes:
     """How many rows and distinct values there are, as far as is known.
 
-    A relation without an entry in `rows` has 1,000; a variable without an entry in `distinct` has as many values as
-    the square root of the rows of the smallest relation it is in.
+    A relation without an entry in `rows` has what `plan.assumptions` says. A variable without an entry in `distinct`
+    has as many values as the square root of the rows of the smallest relation it is in.
     """
 
     query: Hypergraph
@@ -45,7 +44,7 @@ class Sizes:
     distinct: Mapping[str, int]
 
     def rows_of(self, relation: str) -> int:
-        return max(1, self.rows.get(relation, _DEFAULT_ROWS))
+        return max(1, self.rows.get(relation, UNKNOWN_ROWS))
 
     def distinct_of(self, variable: str) -> float:
         guess = math.sqrt(min(map(self.rows_of, self.query.rels(variable)), default=1))

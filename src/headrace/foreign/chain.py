@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from headrace.plan.assumptions import UNKNOWN_ROWS
 from headrace.plan.foreign import ForeignGraph, Reference
 from headrace.plan.rows import JoinedRows
 
 Partition = tuple[str, ...] | None
 """The variables whose hash decides the bucket; None: every bucket has it all."""
 
-_UNKNOWN_ROWS, _UNKNOWN_GROWTH = 1_000, 4
+_GUESSED_GROWTH = 4  # how many times larger a table is than the largest that it refers to
 _KEYS_A_BUCKET = 100
 
 
@@ -132,8 +133,8 @@ def _estimated(graph: ForeignGraph, sizes: Mapping[str, int]) -> dict[str, float
     """Sizes with guesses for those that are not known: a table is some times larger than those it refers to."""
     out: dict[str, float] = {}
     for source in graph.sources:
-        largest = max((out[r.child] for r in graph.children(source)), default=_UNKNOWN_ROWS / _UNKNOWN_GROWTH)
-        out[source] = sizes.get(source) or _UNKNOWN_GROWTH * largest
+        largest = max((out[r.child] for r in graph.children(source)), default=UNKNOWN_ROWS / _GUESSED_GROWTH)
+        out[source] = sizes.get(source) or _GUESSED_GROWTH * largest
     return out
 
 

@@ -67,6 +67,7 @@ class Record:
     summary: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)  # of tables, in microseconds since 1970
     late: dict[str, list[str]] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)  # rows of a table that a step changes, on average
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -111,6 +112,7 @@ class Snapshot:
     summary: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
     late: dict[str, list[str]] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
 
     def after(self, record: Record) -> Snapshot:
         """The snapshot that a record leads to; shares with this one what did not change."""
@@ -118,11 +120,10 @@ class Snapshot:
         for name, buckets in record.buckets.items():
             arrangements[name] = arrangements.get(name, {}) | buckets
         tables, views = self.tables | record.tables, self.views | record.views
-        watermarks = self.watermarks | record.watermarks
+        watermarks, rates = self.watermarks | record.watermarks, self.rates | record.rates
         for name in record.removed:
-            tables.pop(name, None)
-            views.pop(name, None)
-            watermarks.pop(name, None)
+            for known in (tables, views, watermarks, rates):
+                known.pop(name, None)
         return Snapshot(
             record.version,
             record.step,
@@ -135,6 +136,7 @@ class Snapshot:
             _without(record.summary or self.summary, record.removed),
             watermarks,
             _present(self.late | record.late),
+            rates,
         )
 
     def record(self) -> Record:
@@ -151,6 +153,7 @@ class Snapshot:
             summary=self.summary,
             watermarks=self.watermarks,
             late=self.late,
+            rates=self.rates,
         )
 
     def runs(self) -> Iterator[RunRef]:

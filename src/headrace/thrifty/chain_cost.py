@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from headrace.foreign.chain import ChainPlan
-from headrace.plan.work import Statistics, Work, fan_out
+from headrace.plan.join import Source
+from headrace.thrifty.cost import Cost, fan_out
+from headrace.thrifty.statistics import Statistics
 
-MICROSECONDS = 0.8
 
-
-def chain_work(strategy: str, chain: ChainPlan, statistics: Statistics) -> Work:
+def chain_cost(chain: ChainPlan, sources: tuple[Source, ...], statistics: Statistics) -> Cost:
     """Estimate a step."""
-    root = chain.graph.root
+    known, root = statistics.of_joined(sources), chain.graph.root
     touched = {}
     for source in chain.entry:
-        changed = statistics.changed[source]
+        changed = known.changed[source]
         if not changed:
             continue
         own = sum(join.parent == source for join in chain.joins)
-        reached = changed * fan_out(statistics.rows[source], statistics.rows[root])
+        reached = changed * fan_out(known.rows[source], known.rows[root])
         above = 1 + sum(join.parent == root for join in chain.joins) if source != root else 1
         touched[source] = changed * (1 + own) + reached * above
-    return Work(strategy, touched, MICROSECONDS)
+    return Cost(touched, statistics.units.live)

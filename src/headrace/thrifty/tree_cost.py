@@ -8,31 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.plan.assumptions import PASSING, ROWS_A_GROUP, TURNED_SHARE
 from headrace.plan.tree import Aggregation, Feed, Join, Top, Tree
-from headrace.plan.work import Statistics, Work
+from headrace.thrifty.cost import Cost
+from headrace.thrifty.statistics import OfSources, Statistics
 
-MICROSECONDS = 1.0
-_PASSING = 0.5  # the share of rows that a condition leaves, as long as nothing is known of it
-_COMPARED = 0.1  # rows that are only compared, on columns, cost so much less than those that are looked up
-_TURNED = 0.01  # the share of rows that a new value of a scalar subquery makes a difference to
-_ROWS_A_GROUP = 4  # as long as nothing is known of the keys
+Keys = Mapping[str, tuple[str, ...]]
+"""The key of each table."""
 
 
-def tree_work(
-    strategy: str,
-    tree: Tree,
-    statistics: Statistics,
-    keys: Mapping[str, tuple[str, ...]],
-    values: Mapping[tuple[str, str], int],
-) -> Work:
-    """Estimate a step; `keys` are those of the tables, `values` how many values a column refers to."""
-    sizes = _sizes(tree, statistics, values)
-    sources = [feed.source for _, _, _, feed in tree.feeds() if feed.producer is None]
-    touched = {s: _follow(tree, s, statistics.changed[s], sizes, keys) for s in sources if statistics.changed[s]}
-    return Work(strategy, touched, MICROSECONDS)
+def tree_cost(tree: Tree, statistics: Statistics) -> Cost:
+    """Estimate a step."""
+    keys, units = statistics.keys, statistics.units
+    tables = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
+    known = statistics.of_sources(tables, looked_up(tree, keys))
+    sizes = _sizes(tree, known, statistics.values)
+    compared = units.compare / units.join
+    touched = {s: _follow(tree, s, changed, sizes, keys, compared) for s, changed in known.changed.items() if changed}
+    return Cost(touched, units.join)
 
 
-def looked_up(tree: Tree, keys: Mapping[str, tuple[str, ...]]) -> dict[str, bool]:
+def looked_up(tree: Tree, keys: Keys) -> dict[str, bool]:
     """For each source, whether a join finds its rows by the key of its table."""
     found = {}
     for number, _, _, feed in tree.feeds():
@@ -42,19 +38,19 @@ def looked_up(tree: Tree, keys: Mapping[str, tuple[str, ...]]) -> dict[str, bool
     return found
 
 
-def _by_key(feed: Feed, width: int, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _by_key(feed: Feed, width: int, keys: Keys) -> bool:
     columns = {str(output.value) for output in feed.outputs[:width] if output.op == "column"}
     return bool(keys[feed.table]) and columns.issuperset(keys[feed.table])
 
 
-def _sizes(tree: Tree, statistics: Statistics, values: Mapping[tuple[str, str], int]) -> list[list[float]]:
+def _sizes(tree: Tree, known: OfSources, values: Mapping[tuple[str, str], int]) -> list[list[float]]:
     """Rows that enter each port of each operator, in all."""
     given: list[float] = []
     entering: list[list[float]] = []
     for node in tree.nodes:
         ports = [
             sum(
-                _left(feed, statistics.rows[feed.source] if feed.producer is None else given[feed.producer])
+                _left(feed, known.rows[feed.source] if feed.producer is None else given[feed.producer])
                 for feed in port.feeds
             )
             for port in node.ports
@@ -65,7 +61,7 @@ def _sizes(tree: Tree, statistics: Statistics, values: Mapping[tuple[str, str], 
         elif isinstance(node, Top):
             given.append(min(float(node.count), ports[0]))
         elif node.kind.pairs:
-            given.append(max(ports) if node.keys else ports[0] * ports[1] * (_PASSING if node.residual else 1))
+            given.append(max(ports) if node.keys else ports[0] * ports[1] * (PASSING if node.residual else 1))
         else:
             given.append(ports[0])
     return entering
@@ -73,7 +69,7 @@ def _sizes(tree: Tree, statistics: Statistics, values: Mapping[tuple[str, str], 
 
 def _groups(node: Aggregation, rows: float, values: Mapping[tuple[str, str], int]) -> float:
     """About how many groups there are: no more than there are values of their keys, where these refer to a table."""
-    most = max(1.0, rows / _ROWS_A_GROUP)
+    most = max(1.0, rows / ROWS_A_GROUP)
     feeds = node.port.feeds
     if len(feeds) != 1 or feeds[0].producer is not None:
         return most if node.plan.keys else 1.0
@@ -84,13 +80,11 @@ def _groups(node: Aggregation, rows: float, values: Mapping[tuple[str, str], int
 
 
 def _left(feed: Feed, rows: float) -> float:
-    return rows if feed.condition is None else rows * _PASSING
+    return rows if feed.condition is None else rows * PASSING
 
 
-def _follow(
-    tree: Tree, source: str, changed: float, sizes: list[list[float]], keys: Mapping[str, tuple[str, ...]]
-) -> float:
-    """Rows that are looked at when a source changes."""
+def _follow(tree: Tree, source: str, changed: float, sizes: list[list[float]], keys: Keys, compared: float) -> float:
+    """Rows that are looked at when a source changes; one that is only compared counts as a part of one."""
     total = 0.0
     moving = [0.0] * len(tree.nodes)  # changes that each operator gives
     for number, node in enumerate(tree.nodes):
@@ -105,9 +99,11 @@ def _follow(
             if not arriving:
                 continue
             met = arriving * _partners(tree, node, side, sizes[number], keys) if isinstance(node, Join) else arriving
-            total += arriving + (_COMPARED * met if isinstance(node, Join) and not node.keys else met)
+            total += arriving + (compared * met if isinstance(node, Join) and not node.keys else met)
             if isinstance(node, Join) and side == 1 and sizes[number][1] <= 1.0:
-                met *= _TURNED  # all rows are compared with the new value, and most compare as they did with the old
+                met *= (
+                    TURNED_SHARE  # all rows are compared with the new value, and most compare as they did with the old
+                )
             out += met if isinstance(node, Join) and (node.kind.pairs or side == 1) else arriving
         if isinstance(node, Aggregation):
             out = min(2 * out, 2.0) if not node.plan.keys else 2 * min(out, max(1.0, sizes[number][0]))
@@ -115,7 +111,7 @@ def _follow(
     return total
 
 
-def _partners(tree: Tree, node: Join, side: int, sizes: list[float], keys: Mapping[str, tuple[str, ...]]) -> float:
+def _partners(tree: Tree, node: Join, side: int, sizes: list[float], keys: Keys) -> float:
     """How many rows of the other side a row of this side meets."""
     mine, other = sizes[side], sizes[1 - side]
     if not node.keys:
@@ -129,7 +125,7 @@ def _partners(tree: Tree, node: Join, side: int, sizes: list[float], keys: Mappi
     return max(1.0, other / max(1.0, min(mine, other)))
 
 
-def _unique(tree: Tree, node: Join, side: int, keys: Mapping[str, tuple[str, ...]]) -> bool:
+def _unique(tree: Tree, node: Join, side: int, keys: Keys) -> bool:
     """Whether a side has one row at most for each key of the join."""
     feeds = node.ports[side].feeds
     if len(feeds) != 1:

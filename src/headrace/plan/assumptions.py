@@ -1,0 +1,24 @@
+"""What is assumed of tables and queries as long as nothing is known: one set, for everything that estimates.
+
+Estimates need not be good, only good enough to tell a thousand rows from a million. What they must be is consistent:
+the order of a join, its exchanges and the choice of the strategy follow from the same guesses.
+"""
+
+from __future__ import annotations
+
+CHANGED_SHARE = 0.001
+"""The share of a table that a step changes."""
+LOOKED_UP_SHARE = 0.0001
+"""The same of a table whose rows others look up by key: customers change less often than they order."""
+
+UNKNOWN_ROWS = 1_000
+"""Rows of a table that is empty and has no `expected_rows`."""
+UNKNOWN_GROWTH = 1_000
+"""How many times more rows it has where others of the query are looked up by their keys, and it is not."""
+
+PASSING = 0.5
+"""The share of rows that a condition leaves."""
+ROWS_A_GROUP = 4
+"""How many rows a group has."""
+TURNED_SHARE = 0.01
+"""The share of rows to which a new value of a scalar subquery makes a difference."""
