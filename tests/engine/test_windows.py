@@ -99,7 +99,7 @@ def check(engine: hr.Engine, model: Model, oracle: Oracle, finals: dict[str, lis
         expected = oracle.answer(view.sql)
         assert_same(view.to_arrow(), expected)
         assert view.rows == expected.num_rows
-        found = view.finals()
+        found = view.finals().to_arrow()
         over = [row for row in expected.to_pylist() if model.watermark is not None and row["end"] <= model.watermark]
         assert_same(found.drop_columns(["__step"]), pa.Table.from_pylist(over, expected.schema))
         rows = [tuple(row.values()) for row in found.to_pylist()]
@@ -202,7 +202,7 @@ def test_a_strategy_may_be_asked_for(spark: SparkSession, tmp_path: Path) -> Non
         engine.table("t", DDL, watermark=("ts", "10 minutes"))
         view = engine.view("v", BY_WINDOW, strategy="operators", final=True)
         engine.apply({"t": table_of([(1, START, "a", 1, 1), (2, START + timedelta(hours=1), "b", 2, 1)])})
-        assert [row["n"] for row in view.finals().to_pylist()] == [1]
+        assert [row["n"] for row in view.finals().to_arrow().to_pylist()] == [1]
         with pytest.raises(UnsupportedSQLError, match="slides"):
             engine.view("f", BY_SLIDING, strategy="factorized")
 
@@ -240,13 +240,13 @@ def test_final_rows_come_once(spark: SparkSession, tmp_path: Path) -> None:
         seen, got = 0, []
         for minutes in (0, 5, 12, 24, 31, 31, 90):
             step = engine.apply({"t": table_of([at(minutes)])})
-            new = view.finals(since=seen)
+            new = view.finals(since=seen).to_arrow()
             assert set(new.column("__step").to_pylist()) <= {step.number}
             assert step.closed == ({"v": new.num_rows} if new.num_rows else {})
             seen = step.number
             got += new.to_pylist()
-        assert sorted(map(str, got)) == sorted(map(str, view.finals().to_pylist()))
-        assert sorted(map(str, got)) == sorted(map(str, view.finals_df().toArrow().to_pylist()))
+        assert sorted(map(str, got)) == sorted(map(str, view.finals().to_arrow().to_pylist()))
+        assert sorted(map(str, got)) == sorted(map(str, view.finals().to_df().toArrow().to_pylist()))
         assert [row["n"] for row in sorted(got, key=lambda row: row["start"])] == [2, 1, 1, 2]
         assert len(list(view.enumerate())) == view.rows == view.to_df().count() == 5
         assert "leave the state, and 4 groups have" in str(view.explain())
@@ -259,7 +259,7 @@ def test_final_rows_are_put_together_in_few_files(spark: SparkSession, tmp_path:
         final = engine._store.snapshot.arrangements["final/v"]
         assert sum(state.live for state in final.values()) == 58
         assert sum(len(state.runs) for state in final.values()) <= 20
-        found = engine.views["v"].finals()  # type: ignore[union-attr]
+        found = engine.views["v"].finals().to_arrow()  # type: ignore[union-attr]
         steps = {row["last"]: row["__step"] for row in found.to_pylist()}
         assert steps == {str(i): i + 3 for i in range(58)}
 
@@ -308,7 +308,7 @@ def test_times_without_a_zone(spark: SparkSession, tmp_path: Path) -> None:
         assert engine.apply({"t": spark.createDataFrame(late, spark_ddl(late.schema))}).late == {"t": 1}
         assert engine.tables["t"].watermark == (START + timedelta(minutes=20)).replace(tzinfo=None)
         assert engine.tables["t"].rows == 5
-        assert [row["n"] for row in engine.views["v"].finals().to_pylist()] == [1]  # type: ignore[union-attr]
+        assert [row["n"] for row in engine.views["v"].finals().to_arrow().to_pylist()] == [1]  # type: ignore[union-attr]
 
 
 def test_bad_rows_do_not_move_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_final_views_need_windows_of_a_watermark(spark: SparkSession, tmp_path: 
             "start", "SELECT window(ts, '1 hour').start AS s, COUNT(*) AS n FROM t GROUP BY s", final=True
         )
         engine.apply({"t": table_of([at(0), at(71)])})
-        assert start.finals().to_pylist() == [{"s": START, "n": 1, "__step": 1}]
+        assert start.finals().to_arrow().to_pylist() == [{"s": START, "n": 1, "__step": 1}]
         assert plain.to_arrow().num_rows == 2
 
 

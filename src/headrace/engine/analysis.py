@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.engine.definition import Definition
-from headrace.engine.explain import arrangement_sizes
 from headrace.thrifty.cost import time_text
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
+    from headrace.engine.access import Access
     from headrace.engine.handles import View
 
 
@@ -55,15 +54,14 @@ class Analysis:
         return "\n".join(lines)
 
 
-def analysed(engine: Engine, view: View, explanation: Explained) -> Analysis:
+def analysed(access: Access, view: View, explanation: Explained) -> Analysis:
     """Add costs to the explanation of a view of SQL."""
     definition = view.planned.definition
+    reader = access.state.latest
     anew = replace(definition, asked={"strategy": "auto"}, chosen={})
-    choice = engine._planner.considered(view.name, anew, engine._statistics())
-    snapshot = engine._store.snapshot
-    parts = arrangement_sizes(view.name, view.planned.kernel.arrangements, snapshot)
-    size = sum(taken for buckets in parts.values() for _, _, taken in buckets)
-    spent = snapshot.summary.get("spent", {}).get(view.name)
+    choice = access.planner.considered(view.name, anew, access.statistics())
+    size = reader.bytes(view.name, view.planned.kernel.arrangements)
+    spent = reader.summary.get("spent", {}).get(view.name)
     return Analysis(explanation, _strategy(definition), _why(definition), choice.to_json(), spent, size)
 
 

@@ -19,36 +19,41 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.engine import late, quarantine
-from headrace.engine.definition import Definition
+from headrace.engine.access import Access
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import check_frame, columns_of
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model, settings
 from headrace.engine.planning import Planner
-from headrace.engine.recompute import RECOMPUTE, RecomputedQuery, Recomputer
-from headrace.engine.recomputed import RecomputedView
+from headrace.engine.recompute import RECOMPUTE, Recomputer
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
-from headrace.engine.watermarks import FINAL, is_final, windows_of
+from headrace.engine.watermarks import FINAL
 from headrace.engine.window_joins import WINDOW_JOIN, WindowJoinView, definition_of
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.learn.regression import LinearRegression
 from headrace.relation import runfile
 from headrace.relation.change import ChangeBatch, change_batch
-from headrace.relation.layout import TableLayout
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.runtime.location import Location
-from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
 from headrace.sql.session import SqlSession
-from headrace.thrifty.statistics import Statistics
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 _BAD_ROWS = ("fail", "quarantine")
 _EXECUTORS = ("auto", "inline", "spark")
 _REFRESH = ("auto", "incremental", "full")
 
-Handle = View | Covariance | Model
+Handle = View | Covariance | Model | WindowJoinView
+
+_HANDLES: dict[str, type[Handle]] = {
+    "view": View,
+    "covariance": Covariance,
+    "model": Model,
+    WINDOW_JOIN: WindowJoinView,
+}
 
 
 class Engine:
@@ -97,16 +102,17 @@ class Engine:
                     way_out="leave buckets out: their number is fixed when a location is made",
                 )
             self._sql = SqlSession(spark, self._store.settings.sql)
+            self._catalogue = Catalogue(self._store.settings.seed)
             recomputer = Recomputer(spark, self._store.settings.sql, self._store)
-            self._maintenance = Maintenance(self._store, StepRunner(self._sql.spark, executor, driver_rows), recomputer)
-            self._tables: dict[str, Table] = {}
-            self._views: dict[str, Handle] = {}
+            step_runner = StepRunner(self._sql.spark, executor, driver_rows)
+            self._maintenance = Maintenance(self._catalogue, self._store, step_runner, recomputer)
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
+            self._access = Access(self._catalogue, self._store, spark, self._sql.spark, self._planner)
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
             for name, definition in self._store.snapshot.views.items():
-                self._add_view(self._make_view(name, Definition.from_json(definition)))
+                self._add_view(name, self._plan(name, Definition.from_json(definition)))
         except BaseException:
             self._store.close()
             raise
@@ -131,12 +137,12 @@ class Engine:
     @property
     def tables(self) -> dict[str, Table]:
         """All tables, by name."""
-        return dict(self._tables)
+        return self._catalogue.table_handles
 
     @property
     def views(self) -> dict[str, Handle]:
         """All views, by name: of SQL, moments and models."""
-        return dict(self._views)
+        return self._catalogue.handles
 
     # -- definitions --------------------------------------------------------------------------------------------
 
@@ -186,16 +192,10 @@ class Engine:
                 watermark=watermark,
                 append_only=append_only,
             )
-            if name in self._tables:
-                if self._tables[name].schema != definition:
-                    raise SchemaError(
-                        f"table {name!r} exists with another definition",
-                        way_out="drop it first, or choose another name",
-                    )
-                return self._tables[name]
-            self._check_free(name)
-            self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
-            return self._add_table(definition)
+            if not self._catalogue.same_table(definition):
+                self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
+                self._add_table(definition)
+            return self._catalogue.table(name)
 
     def view(
         self,
@@ -347,43 +347,23 @@ class Engine:
     def _create(self, name: str, definition: Definition) -> Handle:
         with self._lock:
             check_name(name, "view")
-            if name in self._views:
-                there = self._views[name]
-                if not there.planned.definition.same_request(definition):
-                    raise SchemaError(
-                        f"view {name!r} exists with another definition", way_out="drop it first, or choose another name"
-                    )
-                return there
-            self._check_free(name)
-            handle = self._make_view(name, definition)
-            self._check_not_streamed(handle)
-            if is_final(handle.planned):
-                windows_of(name, handle.planned, {table.name: table.schema for table in self._tables.values()})
-            handle.planned, filled = self._maintenance.fill(name, handle.planned)
-            stored = handle.planned.definition.to_json()
+            if self._catalogue.same_view(name, definition):
+                return self._catalogue.handles[name]
+            planned, filled = self._maintenance.fill(name, self._plan(name, definition))
+            stored = planned.definition.to_json()
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled))
-            return self._add_view(handle)
+            return self._add_view(name, planned)
 
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
-            if name in self._views:
-                parts = [view_arrangement(name, part) for part in self._views[name].planned.kernel.arrangements]
-                parts.append(final_arrangement(name))
-                del self._views[name], self._maintenance.views[name]
-            elif name in self._tables:
-                users = [view.name for view in self._views.values() if name in view.planned.tables]
-                users += [t.name for t in self._tables.values() if name in dict(t.schema.references).values()]
-                if users:
-                    raise SchemaError(f"table {name!r} is used by {', '.join(users)}", way_out="drop these first")
-                parts = [table_arrangement(name)]
-                del self._tables[name], self._maintenance.tables[name]
-                self._sql.unregister(name)
-            else:
-                raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
+            self._catalogue.check_unused(name)
+            parts = self._catalogue.arrangements_of(name)
             self._store.commit(
-                self._store.next_record(removed=(name,), dropped=tuple(parts), quarantine={name: []}, late={name: []})
+                self._store.next_record(removed=(name,), dropped=parts, quarantine={name: []}, late={name: []})
             )
+            self._catalogue.remove(name)
+            self._sql.unregister(name)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -411,35 +391,32 @@ class Engine:
         mode = on_bad_rows or self.on_bad_rows
         _one_of("on_bad_rows", mode, _BAD_ROWS)
         with self._lock:
-            self._check_not_static(changes)
+            self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             inputs = {name: self._input(name, given) for name, given in changes.items()}
-            step = self._maintenance.step(inputs, mode, source, start)
-            for name, planned in self._maintenance.views.items():
-                self._views[name].planned = planned  # a view may have learnt something from its first rows
-            return step
+            return self._maintenance.step(inputs, mode, source, start)
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
-        return quarantine.read(self._store, self._table(table).schema)
+        return quarantine.read(self._store, self._catalogue.table(table).schema)
 
     def discard_quarantine(self, table: str) -> None:
         """Forget the bad rows of a table, once they have been dealt with."""
         with self._lock:
-            self._table(table)
+            self._catalogue.table(table)
             self._store.commit(self._store.next_record(quarantine={table: []}))
             self._store.remove_orphans()
 
     def late(self, table: str) -> pa.Table:
         """Rows of a table that came after their time, with `__diff`, `__reason` and `__step`; they changed nothing."""
-        return late.read(self._store, self._table(table).schema)
+        return late.read(self._store, self._catalogue.table(table).schema)
 
     def discard_late(self, table: str) -> None:
         """Forget the late rows of a table, once they have been dealt with."""
         with self._lock:
-            self._table(table)
+            self._catalogue.table(table)
             self._store.commit(self._store.next_record(late={table: []}))
             self._store.remove_orphans()
 
@@ -447,7 +424,7 @@ class Engine:
 
     def stream(self, table: str, frame: DataFrame, *, name: str | None = None) -> None:
         """Feed a table from a streaming DataFrame: one step a micro-batch, each exactly once."""
-        self._table(table)
+        self._catalogue.table(table)
         self._sources().add(table, frame, name or table)
 
     def start(self) -> None:
@@ -475,8 +452,8 @@ class Engine:
             "version": snapshot.version,
             "buckets": self.buckets,
             "state_bytes": snapshot.bytes(),
-            "tables": [_table_status(table) for table in self._tables.values()],
-            "views": [_view_status(view) for view in self._views.values()],
+            "tables": [_table_status(table) for table in self.tables.values()],
+            "views": [_view_status(view) for view in self.views.values()],
             "sources": dict(snapshot.sources),
             "quarantined": {name: self.quarantine(name).num_rows for name in snapshot.quarantine},
             "late": {name: self.late(name).num_rows for name in snapshot.late},
@@ -485,9 +462,8 @@ class Engine:
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns what is wrong, a line each."""
-        with self._store.reading() as snapshot:
-            files = sorted(snapshot.files())
-            return [problem for name in files if (problem := _damage(self.location / "runs" / name))]
+        with self._store.reader() as reader:
+            return [problem for path in reader.files() if (problem := _damage(path))]
 
     def close(self) -> None:
         """Stop streams and let go of the location; a session that `connect` started is stopped too."""
@@ -507,79 +483,26 @@ class Engine:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _table(self, name: str) -> Table:
-        if name not in self._tables:
-            raise SchemaError(f"there is no table {name!r}", way_out=self._known())
-        return self._tables[name]
-
-    def _known(self) -> str:
-        return (
-            f"known are: {', '.join([*self._tables, *self._views]) or 'none yet; register one with engine.table(...)'}"
-        )
-
-    def _check_free(self, name: str) -> None:
-        taken = {other.lower(): other for other in (*self._tables, *self._views)}
-        if name.lower() in taken:
-            raise SchemaError(f"the name {name!r} is taken by {taken[name.lower()]!r}", way_out="choose another name")
-
-    def _add_table(self, schema: TableSchema) -> Table:
+    def _add_table(self, schema: TableSchema) -> None:
         self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])
-        layout = TableLayout(schema, self._store.settings.seed)
-        self._maintenance.tables[schema.name] = layout
-        self._tables[schema.name] = Table(self, layout)
-        return self._tables[schema.name]
+        self._catalogue.add_table(schema, lambda layout: Table(self._access, layout))
 
-    def _add_view(self, view: Handle) -> Handle:
-        self._maintenance.views[view.name] = view.planned
-        self._views[view.name] = view
-        return view
+    def _add_view(self, name: str, planned: PlannedView) -> Handle:
+        kind = _HANDLES[planned.definition.kind]
+        return self._catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
 
-    def _make_view(self, name: str, definition: Definition) -> Handle:
-        planned = self._planner.plan(name, definition, self._statistics())
-        if isinstance(planned.kernel, RecomputedQuery):
-            return RecomputedView(self, name, planned)
-        kinds: dict[str, type[Handle]] = {
-            "view": View,
-            "covariance": Covariance,
-            "model": Model,
-            WINDOW_JOIN: WindowJoinView,
-        }
-        return kinds[definition.kind](self, name, planned)
-
-    def _statistics(self) -> Statistics:
-        """What is known of the tables at this moment."""
-        tables = self._tables.values()
-        schemas = {table.name: table.schema for table in tables}
-        return Statistics(schemas, {table.name: table.rows for table in tables}, self._store.snapshot.rates)
-
-    def _check_not_streamed(self, view: Handle) -> None:
-        for name in view.planned.tables:
-            table = self._tables[name]
-            if not table.schema.kept and table.rows:
-                raise SchemaError(
-                    f"view {view.name!r}: the rows that table {name!r} has had were not kept",
-                    way_out="create views before the rows come, or register the table with keep_rows=True",
-                )
-
-    def _check_not_static(self, changes: Mapping[str, Any]) -> None:
-        for name in changes:
-            if name in self._tables and self._tables[name].schema.static:
-                users = [view.name for view in self._views.values() if name in view.planned.tables]
-                if users:
-                    raise SchemaError(
-                        f"table {name!r} is static, and {', '.join(users)} relies on that",
-                        way_out="register it without static=True, or load it before its views are created",
-                    )
+    def _plan(self, name: str, definition: Definition) -> PlannedView:
+        return self._planner.plan(name, definition, self._access.statistics())
 
     def _input(self, name: str, given: Any) -> ChangeBatch | DataFrame:
-        schema = self._table(name).schema
+        schema = self._catalogue.table(name).schema
         return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
     def _sources(self) -> Any:
         if self._streams is None:
             from headrace.engine.streams import Streams
 
-            self._streams = Streams(self)
+            self._streams = Streams(self.apply, self._lock, self._store.location.checkpoints)
         return self._streams
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.engine.reader import Reader
 from headrace.engine.watermarks import is_final
 from headrace.factorized.bucket import part_name
 from headrace.factorized.explain import JoinExplanation, explain_join
@@ -24,13 +24,11 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import counts
 from headrace.rings import Integer
-from headrace.runtime.log import Snapshot
-from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import final_arrangement, view_arrangement, why_catalyst
+from headrace.runtime.program import why_catalyst
 
 if TYPE_CHECKING:
+    from headrace.engine.access import Access
     from headrace.engine.definition import PlannedView
-    from headrace.engine.engine import Engine
     from headrace.engine.handles import View
 
 _WHY = {
@@ -105,12 +103,13 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(engine: Engine, view: View) -> Explanation:
+def explain(access: Access, view: View) -> Explanation:
     """Explain a view as of the last step."""
-    layout, snapshot = view._layout, engine._store.snapshot
+    layout, reader = view.planned.layout, access.state.latest
+    assert layout is not None
     plan = layout.plan
     evaluated_by, evaluated_why = _evaluated(view.planned.kernel)
-    state = arrangement_sizes(view.name, view.planned.kernel.arrangements, snapshot)
+    state = reader.sizes(view.name, view.planned.kernel.arrangements)
     arrangements = [
         ArrangementExplained(
             part,
@@ -129,7 +128,7 @@ def explain(engine: Engine, view: View) -> Explanation:
         strategy="incremental aggregate over one table"
         if plan.shape is not Shape.ROWS
         else "incremental filter and projection",
-        why=_WHY[plan.shape] + _closing(engine, view.name, view.planned),
+        why=_WHY[plan.shape] + _closing(access, view.name, view.planned),
         table=plan.table,
         condition=None if plan.condition is None else str(plan.condition),
         keys=[str(key) for key in plan.keys],
@@ -137,7 +136,7 @@ def explain(engine: Engine, view: View) -> Explanation:
         having=None if plan.having is None else _readable_having(layout),
         evaluated_by=evaluated_by,
         evaluated_why=evaluated_why,
-        buckets=engine.buckets,
+        buckets=reader.buckets,
         exchange="none for batches that the driver has and native expressions; else one, of groups summed before it",
         arrangements=arrangements,
         state_bytes=sum(a.bytes for a in arrangements),
@@ -145,13 +144,13 @@ def explain(engine: Engine, view: View) -> Explanation:
             f"costs O(changed rows + touched groups x runs); at most {most_runs} runs a bucket now, "
             "merged as those of a size come together"
         ),
-        last_step=snapshot.summary,
+        last_step=reader.summary,
     )
 
 
-def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanation:
+def explain_kept(access: Access, name: str, view: PlannedView) -> JoinExplanation:
     """Explain a view over a join, or moments, as of the last step."""
-    kernel, snapshot = view.kernel, engine._store.snapshot
+    kernel, reader = view.kernel, access.state.latest
     assert isinstance(kernel, JoinView)
     assert view.planned is not None
     chosen = view.definition.chosen
@@ -159,12 +158,9 @@ def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanatio
     reasons = zip(plan.stages, chosen["stages_why"], strict=True)
     stages = tuple(replace(stage, why=why) for stage, why in reasons)
     planned = replace(view.planned, order_why=chosen["order_why"], plan=replace(plan, stages=stages))
-    sizes = arrangement_sizes(name, kernel.arrangements, snapshot)
-    groups = {
-        i: sum(b.live for b in snapshot.arrangements.get(view_arrangement(name, part_name(i, 0)), {}).values())
-        for i in range(len(plan.views))
-    }
-    rows = {source.name: engine.tables[source.table].rows for source in kernel.join.sources}
+    sizes = reader.sizes(name, kernel.arrangements)
+    groups = {i: reader.live(name, part_name(i, 0)) for i in range(len(plan.views))}
+    rows = {source.name: reader.rows(source.table) for source in kernel.join.sources}
     return explain_join(
         name,
         view.definition.sql,
@@ -172,26 +168,23 @@ def explain_kept(engine: Engine, name: str, view: PlannedView) -> JoinExplanatio
         planned,
         kernel.algebra,
         sizes,
-        engine.buckets,
+        reader.buckets,
         _evaluated(kernel),
-        snapshot.summary,
+        reader.summary,
         stop_proposal(plan, groups, rows) if view.definition.kind != "view" else "",
     )
 
 
-def explain_live(engine: Engine, name: str, view: PlannedView) -> ForeignExplanation:
+def explain_live(access: Access, name: str, view: PlannedView) -> ForeignExplanation:
     """Explain a view over a foreign-key join as of the last step."""
-    return engine._store.read(lambda snapshot: _explained_live(engine, name, view, snapshot))
+    return access.state.read(lambda reader: _explained_live(access, name, view, reader))
 
 
-def _explained_live(engine: Engine, name: str, view: PlannedView, snapshot: Snapshot) -> ForeignExplanation:
+def _explained_live(access: Access, name: str, view: PlannedView, reader: Reader) -> ForeignExplanation:
     kernel, layout = view.kernel, view.layout
     assert isinstance(kernel, ForeignView)
     assert layout is not None
-    alive = {
-        part: sum(b.live for b in snapshot.arrangements.get(view_arrangement(name, part), {}).values())
-        for part in kernel.arrangements
-    }
+    alive = {part: reader.live(name, part) for part in kernel.arrangements}
     # Rows of the root may be equal, or be so without the columns that the view does not need; others have keys.
     counted = [GROUPS, *(join.waiting for join in kernel.chain.of(kernel.chain.graph.root))]
     return explain_foreign(
@@ -199,20 +192,20 @@ def _explained_live(engine: Engine, name: str, view: PlannedView, snapshot: Snap
         view.definition.sql,
         view.definition.chosen["why"],
         kernel,
-        {table: engine.tables[table].key for table in kernel.rows.tables},
-        alive | {part: _rows_in(engine, view_arrangement(name, part), snapshot) for part in counted},
+        {table: access.catalogue.schemas[table].key for table in kernel.rows.tables},
+        alive | {part: _rows_in(name, part, reader) for part in counted},
         alive[GROUPS],
-        arrangement_sizes(name, kernel.arrangements, snapshot),
+        reader.sizes(name, kernel.arrangements),
         {part: (_keys(layout, part), _payload(layout) if part == GROUPS else "count") for part in layout.arrangements},
         _evaluated(kernel),
-        snapshot.summary,
+        reader.summary,
         None if layout.plan.having is None else _readable_having(layout),
     )
 
 
-def explain_tree(engine: Engine, name: str, view: PlannedView) -> OperatorsExplanation:
+def explain_tree(access: Access, name: str, view: PlannedView) -> OperatorsExplanation:
     """Explain a view kept by operators as of the last step."""
-    kernel, snapshot = view.kernel, engine._store.snapshot
+    kernel, reader = view.kernel, access.state.latest
     assert isinstance(kernel, TreeView)
     naming = Naming(kernel.tree)
     words = {}
@@ -224,30 +217,29 @@ def explain_tree(engine: Engine, name: str, view: PlannedView) -> OperatorsExpla
     return explain_operators(
         name,
         view.definition.sql,
-        view.definition.chosen["why"] + _closing(engine, name, view),
+        view.definition.chosen["why"] + _closing(access, name, view),
         kernel,
-        {table: engine.tables[table].rows for table in kernel.tree.tables},
-        arrangement_sizes(name, kernel.arrangements, snapshot),
+        {table: reader.rows(table) for table in kernel.tree.tables},
+        reader.sizes(name, kernel.arrangements),
         words,
-        snapshot.summary,
+        reader.summary,
     )
 
 
-def _closing(engine: Engine, name: str, view: PlannedView) -> str:
+def _closing(access: Access, name: str, view: PlannedView) -> str:
     """Say of a view whose windows close that they do."""
     if not is_final(view):
         return ""
-    closed = engine._store.snapshot.arrangements.get(final_arrangement(name), {}).values()
-    return f"; windows that are over by the watermark leave the state, and {sum(s.live for s in closed):,} groups have"
+    closed = access.state.latest.final(name)
+    return f"; windows that are over by the watermark leave the state, and {closed:,} groups have"
 
 
-def _rows_in(engine: Engine, arrangement: str, snapshot: Snapshot) -> int:
+def _rows_in(view: str, part: str, reader: Reader) -> int:
     """How many rows the entries of an arrangement stand for: the sum of all counts, over runs as they are."""
     total = 0
-    for state in snapshot.arrangements.get(arrangement, {}).values():
-        for run in OPEN.of(str(engine.location), state):
-            run.check(np.arange(run.rows))
-            total += int(counts(run.payload).sum())
+    for run in reader.runs(view, part):
+        run.check(np.arange(run.rows))
+        total += int(counts(run.payload).sum())
     return total
 
 
@@ -256,15 +248,6 @@ def _evaluated(kernel: ViewKernel) -> tuple[str, str]:
     if reason is None:
         return "the kernels on columns", "every expression is one whose result is known to equal Spark's"
     return "Catalyst", f"it has {reason}"
-
-
-def arrangement_sizes(view: str, parts: Iterable[str], snapshot: Snapshot) -> dict[str, list[tuple[int, int, int]]]:
-    """For each arrangement: (runs, entries, bytes) of each bucket."""
-    out = {}
-    for part in parts:
-        buckets = snapshot.arrangements.get(view_arrangement(view, part), {})
-        out[part] = [(len(b.runs), sum(r.rows for r in b.runs), sum(r.bytes for r in b.runs)) for b in buckets.values()]
-    return out
 
 
 def _payload(layout: ViewLayout) -> str:

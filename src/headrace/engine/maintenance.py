@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from headrace.engine import frames, quarantine
+from headrace.engine.catalogue import Catalogue
 from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
 from headrace.engine.definition import PlannedView
@@ -22,13 +23,12 @@ from headrace.engine.recompute import Recomputed, RecomputedQuery, Recomputer
 from headrace.engine.step import Step
 from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
-from headrace.engine.watermarks import Windows
-from headrace.errors import BadRowsError, StepFailedError
+from headrace.engine.watermarks import Windows, is_final, windows_of
+from headrace.errors import BadRowsError, SchemaError, StepFailedError
 from headrace.operators.explain import traffic_numbers
 from headrace.operators.kernel import ViewChange, ViewKernel
 from headrace.operators.tree_view import TreeView
 from headrace.relation.change import ChangeBatch
-from headrace.relation.layout import TableLayout
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.program import (
     BucketResult,
@@ -48,13 +48,12 @@ Source = tuple[str, int]
 class Maintenance:
     """Steps and fillings of views for one engine."""
 
-    def __init__(self, store: Store, step_runner: StepRunner, recomputer: Recomputer) -> None:
+    def __init__(self, catalogue: Catalogue, store: Store, step_runner: StepRunner, recomputer: Recomputer) -> None:
+        self._catalogue = catalogue
         self._store = store
         self._step_runner = step_runner
         self._recomputer = recomputer
         self._windows = Windows(store, step_runner)
-        self.tables: dict[str, TableLayout] = {}
-        self.views: dict[str, PlannedView] = {}
 
     def committed_before(self, source: Source) -> bool:
         """Whether a micro-batch has made its step already."""
@@ -63,23 +62,23 @@ class Maintenance:
 
     def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
-        with without_late(self.tables, inputs, self._store.snapshot.watermarks) as (in_time, late):
+        with without_late(self._catalogue.tables, inputs, self._store.snapshot.watermarks) as (in_time, late):
             return self._step(in_time, late, on_bad_rows, source, start)
 
     def _step(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
         shifted = self._shifted(inputs)
-        before = {name: self.views[name] for name in shifted}
-        self.views |= shifted
-        program = self._program(tuple(self._table_task(name) for name in inputs))
-        analysed = {name: view.analysed for name, view in self.views.items() if view.analysed is not None}
+        before = self._catalogue.replan(shifted)
+        tables, views = self._catalogue.tables, self._catalogue.views
+        program = self._program(tuple(self._table_task(name) for name in inputs), views)
+        analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
         try:
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
-            outcome = replace(self._windows.close(outcome, program, self.tables, self.views), late=late)
+            outcome = replace(self._windows.close(outcome, program, tables, views), late=late)
             aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
             step = self._commit(inputs, outcome, aside, source, start, definitions)
         except BaseException:
-            self.views |= before
+            self._catalogue.replan(before)
             self._store.roll_back()
             raise
         if outcome.bad:
@@ -91,57 +90,64 @@ class Maintenance:
         changed = outcome.result.buckets
         due = {
             name: view.kernel
-            for name, view in self.views.items()
+            for name, view in self._catalogue.views.items()
             if isinstance(view.kernel, Recomputed)
             and any(table_arrangement(table) in changed for table in view.kernel.tables)
         }
         if not due:
             return outcome
-        outcome.result.add(self._recomputer.run(due, self.tables, changed))
+        outcome.result.add(self._recomputer.run(due, self._catalogue.tables, changed))
         rest = "in the driver" if outcome.ran == "driver" else "as a job"
         return replace(outcome, ran="job", why=f"Spark recomputed {', '.join(due)}; all else ran {rest}: {outcome.why}")
 
     def _shifted(self, inputs: Inputs) -> dict[str, PlannedView]:
         """Views that see the first rows of some feature now."""
-        found = {name: with_shifts(view, inputs) for name, view in self.views.items()}
+        found = {name: with_shifts(view, inputs) for name, view in self._catalogue.views.items()}
         return {name: view for name, view in found.items() if view is not None}
 
     def fill(self, name: str, view: PlannedView) -> tuple[PlannedView, Arrangements]:
         """Compute a new view from the rows its tables have; the caller commits the arrangements with the view."""
-        snapshot = self._store.snapshot
-        rows = {}
-        for table in view.tables:
-            stored = snapshot.arrangements.get(table_arrangement(table), {})
-            rows[table] = sum(state.live for state in stored.values())
-        filled = {table: count for table, count in rows.items() if count}
+        latest, tables = self._store.latest, self._catalogue.tables
+        rows = {table: latest.rows(table) for table in view.tables}
+        filled = [table for table, count in rows.items() if count]
+        self._check_fillable(name, view, filled)
         seeds = view.kernel.seeds if isinstance(view.kernel, TreeView) else {}
         if not filled and not seeds and not isinstance(view.kernel, RecomputedQuery):
             return view, {}
-        with self._store.reading():
+        with self._store.reader() as reader:
             try:
-                root, state = str(self._store.location.root), snapshot.arrangements
-                some = {table: partial(frames.some_rows, root, self.tables[table], state) for table in filled}
+                some = {t: partial(frames.some_rows, reader.root, tables[t], reader.arrangements) for t in filled}
                 view = with_shifts(view, some) or view
                 if isinstance(view.kernel, Recomputed):
                     return view, self._refilled(name, view.kernel)
                 analysed = {} if view.analysed is None else {name: view.analysed}
                 tasks = [
-                    TableTask(self.tables[t], _view_tasks(name, view.kernel, t), store=False)
-                    for t in filled or view.tables
+                    TableTask(tables[t], _view_tasks(name, view.kernel, t), store=False) for t in filled or view.tables
                 ]
                 program = replace(self._program(tuple(tasks), {name: view}), seeds={name: seeds})
                 # Without rows there is still what it says of tables that have none.
                 empty = run_later_stages(program, BucketResult()) if not filled else None
                 result = empty or fill(self._step_runner, program, analysed)
-                self._windows.close_filled(name, view, self.tables, program, result)
+                self._windows.close_filled(name, view, tables, program, result)
             except BaseException as error:
                 self._store.roll_back()
                 raise _filling_failed(name, error) from error
         self._untold(name, result)
         return view, result.buckets
 
+    def _check_fillable(self, name: str, view: PlannedView, filled: Sequence[str]) -> None:
+        """Refuse a view that would have to know rows which nobody kept, or close windows which it does not have."""
+        for table in filled:
+            if not self._catalogue.tables[table].schema.kept:
+                raise SchemaError(
+                    f"view {name!r}: the rows that table {table!r} has had were not kept",
+                    way_out="create views before the rows come, or register the table with keep_rows=True",
+                )
+        if is_final(view):
+            windows_of(name, view, self._catalogue.schemas)
+
     def _refilled(self, name: str, kernel: Recomputed) -> Arrangements:
-        result = self._recomputer.run({name: kernel}, self.tables, {})
+        result = self._recomputer.run({name: kernel}, self._catalogue.tables, {})
         self._untold(name, result)
         return result.buckets
 
@@ -151,10 +157,11 @@ class Maintenance:
             (self._store.location.runs / file).unlink(missing_ok=True)
 
     def _table_task(self, name: str) -> TableTask:
-        tasks = [task for view, planned in self.views.items() for task in _view_tasks(view, planned.kernel, name)]
-        return TableTask(self.tables[name], _numbered(tasks), store=self.tables[name].schema.kept)
+        layout, views = self._catalogue.tables[name], self._catalogue.views
+        tasks = [task for view, planned in views.items() for task in _view_tasks(view, planned.kernel, name)]
+        return TableTask(layout, _numbered(tasks), store=layout.schema.kept)
 
-    def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView] | None = None) -> Program:
+    def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
         snapshot = self._store.snapshot
         needed = {table_arrangement(task.name) for task in tasks} | {
             view_arrangement(view.name, part)
@@ -169,7 +176,7 @@ class Maintenance:
             tables=tasks,
             state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
             fsync=self._store.fsync,
-            between=BetweenOperators(self._step_runner.spark, views or self.views),
+            between=BetweenOperators(self._step_runner.spark, views),
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:
@@ -203,7 +210,7 @@ class Maintenance:
             },
             seconds=time.perf_counter() - start,
             state_bytes=0,
-            views={name: result.summaries[name] for name in self.views if name in result.summaries},
+            views={name: result.summaries[name] for name in self._catalogue.views if name in result.summaries},
             ran=outcome.ran,
             why=outcome.why,
             quarantined=quarantined,

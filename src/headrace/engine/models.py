@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace.engine.access import Access
+from headrace.engine.catalogue import Entry
 from headrace.engine.definition import PlannedView
 from headrace.engine.explain import explain_kept
+from headrace.engine.reader import Reader
 from headrace.engine.recompute import RecomputedMoments
 from headrace.engine.recomputed import RecomputeExplanation, explain_recomputed
 from headrace.errors import SchemaError
@@ -25,12 +28,8 @@ from headrace.learn.regression import LinearRegression
 from headrace.relation.arrangement import alive, scan
 from headrace.rings.covariance import Covariance as Ring
 from headrace.rings.covariance import permuted
-from headrace.runtime.log import BucketState, Snapshot
+from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import view_arrangement
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 Numbers = NDArray[np.float64]
 
@@ -42,11 +41,23 @@ class Covariance:
     GROUP BY they have one more dimension in front, and `keys` says which group is where.
     """
 
-    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
-        self._engine = engine
-        self.planned = planned
-        self.name = name
-        self.sql = planned.definition.sql
+    def __init__(self, access: Access, entry: Entry) -> None:
+        self._access = access
+        self._entry = entry
+
+    @property
+    def name(self) -> str:
+        return self._entry.name
+
+    @property
+    def sql(self) -> str:
+        """The query."""
+        return self._entry.planned.definition.sql
+
+    @property
+    def planned(self) -> PlannedView:
+        """How the moments are kept: for those who look under the bonnet, and nothing to rely on."""
+        return self._entry.planned
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -110,10 +121,10 @@ class Covariance:
 
     def explain(self) -> JoinExplanation | RecomputeExplanation:
         """Say how the moments are kept, why so, and what it costs."""
-        self._check_there()
+        self._entry.check_there()
         if isinstance(self.planned.kernel, RecomputedMoments):
-            return explain_recomputed(self._engine, self.name, self.planned)
-        return explain_kept(self._engine, self.name, self.planned)
+            return explain_recomputed(self._access, self.name, self.planned)
+        return explain_kept(self._access, self.name, self.planned)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -142,22 +153,22 @@ class Covariance:
 
     def _read(self) -> tuple[pa.Table, Numbers]:
         """Read the groups and their rows, features in the order that was asked for."""
-        self._check_there()
-        return self._engine._store.read(self._read_from)
+        self._entry.check_there()
+        return self._access.state.read(self._read_from)
 
-    def _read_from(self, snapshot: Snapshot) -> tuple[pa.Table, Numbers]:
+    def _read_from(self, reader: Reader) -> tuple[pa.Table, Numbers]:
         kernel = self.planned.kernel
         assert isinstance(kernel, JoinView | RecomputedMoments)
         answer = kernel.answer
         assert isinstance(answer, MomentsAnswer)
         assert self.planned.analysed is not None
         ring = Ring(answer.degree)
-        buckets = snapshot.arrangements.get(view_arrangement(self.name, MOMENTS), {})
+        buckets = reader.states(self.name, MOMENTS)
         tables, rows = [], []
         kinds = {name: kind for name, kind, _ in self.planned.analysed.schema}
         schema = pa.schema([pa.field(name, kinds[name].arrow) for name in self.groups])
         for bucket in sorted(buckets):
-            run = scan(ring, OPEN.of(str(self._engine.location), buckets.get(bucket, BucketState())))
+            run = scan(ring, OPEN.of(reader.root, buckets[bucket]))
             if run is None:
                 continue
             run = run.take(np.flatnonzero(alive(run.payload)))
@@ -176,10 +187,6 @@ class Covariance:
         keys = pa.concat_tables(tables) if tables else schema.empty_table()
         return keys, permuted(whole, answer.degree, order)
 
-    def _check_there(self) -> None:
-        if self._engine.views.get(self.name) is not self:
-            raise SchemaError(f"view {self.name!r} has been dropped", way_out="create it again")
-
     def __repr__(self) -> str:
         by = f" by {', '.join(self.groups)}" if self.groups else ""
         return f"Covariance({self.name!r}, {len(self.features)} features{by})"
@@ -188,9 +195,9 @@ class Covariance:
 class Model(Covariance):
     """A model that follows the data. It is fitted when it is read, if a step has changed its moments since."""
 
-    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
-        super().__init__(engine, name, planned)
-        self._regression = LinearRegression(**planned.definition.asked["model"])
+    def __init__(self, access: Access, entry: Entry) -> None:
+        super().__init__(access, entry)
+        self._regression = LinearRegression(**entry.planned.definition.asked["model"])
         self._fitted_to: dict[int, BucketState] | None = None  # the state of the moments then
         self._by_group: dict[tuple[Any, ...], LinearRegression] = {}
 
@@ -221,7 +228,7 @@ class Model(Covariance):
         return self._by_group
 
     def _state(self) -> dict[int, BucketState]:
-        return dict(self._engine._store.snapshot.arrangements.get(view_arrangement(self.name, MOMENTS), {}))
+        return dict(self._access.state.latest.states(self.name, MOMENTS))
 
     @property
     def coef_(self) -> Numbers:

@@ -1,29 +1,25 @@
-"""Handle and EXPLAIN of recomputed views: they are read as any other view, and say what that costs."""
+"""Answer and EXPLAIN of recomputed views: they are read as any other view, and say what that costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine import frames
+from headrace.engine.access import Access
 from headrace.engine.definition import PlannedView
-from headrace.engine.handles import Pin, View
+from headrace.engine.reader import Reader
 from headrace.engine.recompute import ANSWER, F_SQL, Recomputed, RecomputedQuery
 from headrace.factorized.order_text import from_json, to_text
-from headrace.relation import runfile
 from headrace.relation.arrangement import scan
 from headrace.relation.schema import DIFF
 from headrace.relation.table import COUNT
-from headrace.runtime.log import BucketState, Snapshot
+from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import table_arrangement, view_arrangement
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 _SHOWN = 240  # characters of the statement that people see; it may be as long as a book
 
@@ -70,15 +66,12 @@ class RecomputeExplanation:
         return "\n".join(lines)
 
 
-def explain_recomputed(engine: Engine, name: str, planned: PlannedView) -> RecomputeExplanation:
+def explain_recomputed(access: Access, name: str, planned: PlannedView) -> RecomputeExplanation:
     """Explain a recomputed view as of the last step."""
-    kernel, definition, snapshot = planned.kernel, planned.definition, engine._store.snapshot
+    kernel, definition, reader = planned.kernel, planned.definition, access.state.latest
     assert isinstance(kernel, Recomputed)
     strategy = str(definition.chosen["strategy"])
-    state = snapshot.arrangements.get(view_arrangement(name, kernel.part), {}).get(0, BucketState())
-    rows = sum(
-        bucket.live for t in kernel.tables for bucket in snapshot.arrangements.get(table_arrangement(t), {}).values()
-    )
+    rows = sum(reader.rows(table) for table in kernel.tables)
     order = definition.chosen.get("order")
     how = "one SQL query, its aggregates pushed past the joins" if strategy == F_SQL else "the query as it stands"
     return RecomputeExplanation(
@@ -91,79 +84,54 @@ def explain_recomputed(engine: Engine, name: str, planned: PlannedView) -> Recom
         order=None if order is None else to_text(from_json(order)),
         order_why=definition.chosen.get("order_why"),
         statement=kernel.statement,
-        answer_rows=state.live,
-        state_bytes=sum(run.bytes for run in state.runs),
+        answer_rows=reader.live(name, kernel.part),
+        state_bytes=reader.bytes(name, [kernel.part]),
         estimated=(
             f"that changes {' or '.join(kernel.tables)} has Spark read all their rows ({rows:,} now) "
             "and recompute the whole answer"
         ),
-        last_step=snapshot.summary,
+        last_step=reader.summary,
     )
 
 
-class RecomputedView(View):
-    """A SQL view that Spark recomputes in every step that changes one of its tables."""
+@dataclass(frozen=True)
+class StoredAnswer:
+    """The rows of a view that Spark recomputes, kept as it gave them."""
 
-    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
+    name: str
+    kernel: RecomputedQuery
+
+    @classmethod
+    def of(cls, name: str, planned: PlannedView) -> StoredAnswer:
+        """The answer of a SQL view that keeps no groups."""
         assert isinstance(planned.kernel, RecomputedQuery)
-        self._engine = engine
-        self._kernel = planned.kernel
-        self.planned = planned
-        self.name = name
-        self.sql = planned.definition.sql
+        return cls(name, planned.kernel)
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of the view's columns."""
-        return pa.schema([pa.field(name, kind.arrow, nullable) for name, kind, nullable in self._kernel.schema])
+        return pa.schema([pa.field(name, kind.arrow, nullable) for name, kind, nullable in self.kernel.schema])
 
     @property
-    def rows(self) -> int:
-        """How many rows the view has now."""
-        return self._state(self._engine._store.snapshot).live
+    def needs_all(self) -> bool:
+        return True
 
-    def to_df(self) -> DataFrame:
-        """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
-        self._check_there()
-        engine, kernel = self._engine, self._kernel
-        owner = Pin()
-        state, root = self._state(engine._store.pin_for(owner)), str(engine.location)
-        frame = frames.answer_frame(
-            engine.spark, kernel.columns, lambda: kernel.rows_of(scan(COUNT, OPEN.of(root, state)))
-        )
-        answer = frame.toDF(*self.schema.names)
-        answer.__dict__["_headrace_pin"] = owner
-        return answer
+    def rows(self, reader: Reader) -> int:
+        return reader.live(self.name, ANSWER)
 
-    def to_arrow(self) -> pa.Table:
-        """The view as of the last step, in the order of its ORDER BY if it has one."""
-        self._check_there()
-        root = str(self._engine.location)
-        rows = self._engine._store.read(
-            lambda snapshot: self._kernel.rows_of(scan(COUNT, OPEN.of(root, self._state(snapshot))))
-        )
+    def table(self, reader: Reader) -> pa.Table:
+        rows = self.kernel.rows_of(scan(COUNT, reader.runs(self.name, ANSWER)))
         return pa.table(rows.columns, schema=self.schema)
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self.to_arrow().to_batches(max_chunksize=rows)
+    def pieces(self, reader: Reader, rows: int) -> Iterator[pa.Table]:
+        yield self.table(reader)
 
-    def changes(self) -> pa.Table:
-        """What the last step changed: rows that left with `__diff` -1, rows that came with +1 (or more, if equal)."""
-        self._check_there()
-        found = self._engine._store.read(self._read_difference)
+    def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
+        kernel, root = self.kernel, reader.root
+        state = reader.states(self.name, ANSWER).get(0, BucketState())
+        frame = frames.answer_frame(spark, kernel.columns, lambda: kernel.rows_of(scan(COUNT, OPEN.of(root, state))))
+        return frame.toDF(*self.schema.names)
+
+    def changes(self, reader: Reader) -> pa.Table:
+        runs = reader.changes(self.name)
+        found = self.kernel.rows_of(runs[0] if runs else None, diff=True)
         return pa.table(found.columns, schema=self.schema.append(pa.field(DIFF, pa.int64())))
-
-    def explain(self) -> RecomputeExplanation:
-        """Say how the view is kept, why so, and what it costs."""
-        self._check_there()
-        return explain_recomputed(self._engine, self.name, self.planned)
-
-    def _state(self, snapshot: Snapshot) -> BucketState:
-        return snapshot.arrangements.get(view_arrangement(self.name, ANSWER), {}).get(0, BucketState())
-
-    def _read_difference(self, snapshot: Snapshot) -> pa.Table:
-        names = snapshot.changes.get(self.name, [])
-        runs = [runfile.read(self._engine.location / "runs" / name) for name in names]
-        for run in runs:
-            run.check()
-        return self._kernel.rows_of(runs[0] if runs else None, diff=True)

@@ -1,8 +1,6 @@
 """The engine's hold on its location: the current snapshot, commits, and which files may be removed.
 
-Readers pin a snapshot; a file that a pinned snapshot needs is kept although later steps have merged it away. A
-DataFrame is read whenever its user runs it, so its pin lasts as long as the object, and a while longer for DataFrames
-derived from it.
+A file that an open reader needs is kept although later steps have merged it away (`reader`).
 """
 
 from __future__ import annotations
@@ -11,10 +9,11 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, Settings
 from headrace.runtime.log import CommitLog, Record, Snapshot
@@ -73,19 +72,39 @@ class Store:
                 if not self.read_only or attempt == _ATTEMPTS - 1:
                     raise
 
-    def read(self, work: Callable[[Snapshot], T]) -> T:
+    @property
+    def latest(self) -> Reader:
+        """The current snapshot for questions about numbers: its files may go at any moment."""
+        return Reader(self.location.root, self.settings.buckets, self.snapshot)
+
+    def reader(self) -> Reader:
+        """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
+        self._check_open()
+        if self.read_only:
+            self.refresh()
+        with self._lock:
+            snapshot, pin = self.snapshot, self._pin()
+
+        def release() -> None:
+            if forgotten.detach() is not None:
+                self._unpin(pin)
+
+        reader = Reader(self.location.root, self.settings.buckets, snapshot, release)
+        forgotten = weakref.finalize(reader, self._unpin_later, pin, time.monotonic() + GRACE_SECONDS)
+        forgotten.atexit = False
+        return reader
+
+    def read(self, work: Callable[[Reader], T]) -> T:
         """Read something from the current snapshot, whose files stay for as long as it takes.
 
         A reader in another process cannot pin files; when the writer has removed some, it reads what is current.
         """
         for _ in range(_ATTEMPTS):
-            if self.read_only:
-                self.refresh()
-            with self.reading() as snapshot:
+            with self.reader() as reader:
                 try:
-                    return work(snapshot)
+                    return work(reader)
                 except CorruptFileError:
-                    if not self.read_only or self._log.load().version == snapshot.version:
+                    if not self.read_only or self._log.load().version == reader.version:
                         raise
         raise StorageError(
             f"{self.location.root} changes faster than it can be read", way_out="read it in the engine that writes it"
@@ -132,25 +151,6 @@ class Store:
         snapshot = self.snapshot
         base = Record(snapshot.version + 1, snapshot.step, changes=snapshot.changes, summary=snapshot.summary)
         return replace(base, **changes)
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Snapshot]:
-        """Keep the files of the current snapshot for the duration of a read."""
-        self._check_open()
-        with self._lock:
-            snapshot, pin = self.snapshot, self._pin()
-        try:
-            yield snapshot
-        finally:
-            self._unpin(pin)
-
-    def pin_for(self, owner: object) -> Snapshot:
-        """Keep the files of the current snapshot while an object lives, and a while longer."""
-        with self._lock:
-            snapshot, pin = self.snapshot, self._pin()
-        earliest = time.monotonic() + GRACE_SECONDS
-        weakref.finalize(owner, self._unpin_later, pin, earliest).atexit = False
-        return snapshot
 
     def close(self) -> None:
         """Let go of the location."""

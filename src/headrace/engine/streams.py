@@ -6,8 +6,10 @@ committed with the step it made, so a micro-batch that Spark hands over again af
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -16,9 +18,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.errors import HeadraceError, SchemaError, StepFailedError
 from headrace.relation.schema import check_name
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,19 @@ class Source:
 
 
 class Streams:
-    """The streaming sources of one engine."""
+    """The streaming sources of one engine.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    Parameters
+    ----------
+    apply : makes a step, as `Engine.apply` does.
+    lock : what a step holds while it is under way.
+    checkpoints : the folder for Spark's offsets.
+    """
+
+    def __init__(self, apply: Callable[..., object], lock: AbstractContextManager[object], checkpoints: Path) -> None:
+        self._apply = apply
+        self._lock = lock
+        self._checkpoints = checkpoints
         self._sources: dict[str, Source] = {}
         self._running: dict[str, StreamingQuery] = {}
         self._errors: dict[str, HeadraceError] = {}
@@ -69,8 +77,8 @@ class Streams:
         """Stop the sources that run; an error that ended one of them is raised here."""
         running, self._running = self._running, {}
         for query in running.values():
-            # A step holds the engine's lock, so taking it means that no step is under way.
-            with self._engine._lock:
+            # A step holds the lock, so taking it means that no step is under way.
+            with self._lock:
                 query.stop()
         for name, query in running.items():
             if query.exception() is not None:
@@ -79,12 +87,12 @@ class Streams:
     def _writer(self, source: Source) -> DataStreamWriter:
         def step(frame: DataFrame, number: int) -> None:
             try:
-                self._engine.apply({source.table: frame}, source=(source.name, number))
+                self._apply({source.table: frame}, source=(source.name, number))
             except HeadraceError as error:
                 self._errors[source.name] = error
                 raise
 
-        checkpoint = self._engine._store.location.checkpoints / source.name
+        checkpoint = self._checkpoints / source.name
         return source.frame.writeStream.foreachBatch(step).option("checkpointLocation", str(checkpoint))
 
     def _await(self, name: str, query: StreamingQuery) -> None:

@@ -5,33 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine import frames
+from headrace.engine.access import Access
+from headrace.engine.catalogue import Entry
 from headrace.engine.definition import Definition, PlannedView
-from headrace.engine.handles import Pin, View
+from headrace.engine.handles import AnswerHandle
+from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
 from headrace.plan.explained import Explained
 from headrace.plan.expression import column
-from headrace.relation import runfile
 from headrace.relation.duration import Duration
+from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType
-from headrace.runtime.log import BucketState, Snapshot
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import view_arrangement
 from headrace.window.emitted import ANSWERS, read_answers
 from headrace.window.estimators import make_estimator
 from headrace.window.groups import GROUPS, KEYS, Groups
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec, duration_of
 from headrace.window.window_view import LATE, LEARNED, REVISIONS, Side, WindowView
-
-if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
 
 WINDOW_JOIN = "window join"
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -189,61 +187,72 @@ class WindowJoinExplanation(Explained):
         return "\n".join(lines)
 
 
-class WindowJoinView(View):
-    """A maintained window join: a row for each window that has been answered."""
+@dataclass(frozen=True)
+class WindowAnswers:
+    """The windows that have been answered, in their order."""
 
-    def __init__(self, engine: Engine, name: str, planned: PlannedView) -> None:
-        assert isinstance(planned.kernel, WindowView)
-        self._engine = engine
-        self._kernel = planned.kernel
-        self.planned = planned
-        self.name = name
-        self.sql = planned.definition.sql
+    name: str
+    kernel: WindowView
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of the view's columns."""
-        return read_answers(self._kernel.spec, []).schema
+        return read_answers(self.kernel.spec, []).schema
 
     @property
-    def rows(self) -> int:
-        """How many windows have been answered."""
-        self._check_there()
-        return self._engine._store.read(lambda snapshot: self._count(snapshot, ANSWERS))
+    def needs_all(self) -> bool:
+        return True
 
-    def to_arrow(self) -> pa.Table:
-        """The answers as of the last step, in the order of windows."""
-        self._check_there()
-        return self._engine._store.read(lambda s: read_answers(self._kernel.spec, self._runs(s, ANSWERS)))
+    def rows(self, reader: Reader) -> int:
+        return _count(reader.runs(self.name, ANSWERS))
 
-    def to_df(self) -> DataFrame:
-        """The answers as of the last step, as a Spark DataFrame; later steps do not change it."""
-        self._check_there()
-        owner = Pin()
-        buckets = self._buckets(self._engine._store.pin_for(owner), ANSWERS)
-        spec, root = self._kernel.spec, str(self._engine.location)
-        frame = frames.answer_frame(
-            self._engine.spark,
-            _COLUMNS,
-            lambda: read_answers(spec, [run for bucket in buckets for run in OPEN.of(root, bucket)]),
+    def table(self, reader: Reader) -> pa.Table:
+        return read_answers(self.kernel.spec, reader.runs(self.name, ANSWERS))
+
+    def pieces(self, reader: Reader, rows: int) -> Iterator[pa.Table]:
+        yield self.table(reader)
+
+    def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
+        states, root, spec = list(reader.states(self.name, ANSWERS).values()), reader.root, self.kernel.spec
+        return frames.answer_frame(
+            spark, _COLUMNS, lambda: read_answers(spec, [run for state in states for run in OPEN.of(root, state)])
         )
-        frame.__dict__["_headrace_pin"] = owner
-        return frame
+
+    def changes(self, reader: Reader) -> pa.Table:
+        return read_answers(self.kernel.spec, reader.changes(self.name), diff=DIFF)
+
+    def at_the_end(self, reader: Reader) -> pa.Table:
+        """The answers if no row is to come any more."""
+        learned, answers = (reader.runs(self.name, part) for part in (LEARNED, ANSWERS))
+        return read_answers(self.kernel.spec, self.kernel.at_the_end(learned, answers))
+
+    def late(self, reader: Reader) -> pa.Table:
+        """The rows that came after the horizon."""
+        return read_late(self.kernel, reader.runs(self.name, LATE))
+
+    def by_key(self, reader: Reader, ended: bool) -> pa.Table:
+        """What each key of each window comes to."""
+        learned, _ = self.kernel.learned(reader.runs(self.name, LEARNED))
+        groups = Groups(self.kernel, math.inf if ended else learned.closed)
+        return groups.read(reader.runs(self.name, GROUPS), reader.runs(self.name, KEYS))
+
+
+class WindowJoinView(AnswerHandle):
+    """A maintained window join: a row for each window that has been answered."""
+
+    def __init__(self, access: Access, entry: Entry) -> None:
+        assert isinstance(entry.planned.kernel, WindowView)
+        self._answers = WindowAnswers(entry.name, entry.planned.kernel)
+        super().__init__(access, entry, self._answers)
 
     def at_the_end(self) -> pa.Table:
         """The answers if no row is to come any more: also of windows whose moment no arrival has reached."""
-        self._check_there()
-        return self._engine._store.read(self._read_at_the_end)
-
-    def changes(self) -> pa.Table:
-        """What the last step changed: answers that are new with `__diff` +1, those that were replaced with -1."""
-        self._check_there()
-        return self._engine._store.read(self._read_changes)
+        self._entry.check_there()
+        return self._access.state.read(self._answers.at_the_end)
 
     def late(self) -> pa.Table:
         """The rows that came after the horizon, with the side that they are of; they are in no answer."""
-        self._check_there()
-        return self._engine._store.read(lambda s: read_late(self._kernel, self._runs(s, LATE)))
+        self._entry.check_there()
+        return self._access.state.read(self._answers.late)
 
     def by_key(self, *, ended: bool = False) -> pa.Table:
         """What each key of each window comes to by what has arrived, and whether that is final; exact, not estimated.
@@ -251,89 +260,52 @@ class WindowJoinView(View):
         Only for a window join that was created with by_key=True. Keys without a match have no row. With `ended`, no row
         is to come any more, and all is final.
         """
-        self._check_there()
-        if not self._kernel.by_key:
+        self._entry.check_there()
+        if not self._answers.kernel.by_key:
             raise SchemaError(
                 f"window join {self.name!r} does not keep what each key comes to",
                 way_out="create it with by_key=True",
             )
-        return self._engine._store.read(lambda snapshot: self._read_by_key(snapshot, ended))
+        return self._access.state.read(lambda reader: self._answers.by_key(reader, ended))
 
-    def explain(self) -> WindowJoinExplanation:  # type: ignore[override]
+    def explain(self) -> WindowJoinExplanation:
         """Say how the window join is kept, and what it costs."""
-        self._check_there()
-        return self._engine._store.read(self._explained)
+        self._entry.check_there()
+        return self._access.state.read(self._explained)
 
-    def _explained(self, snapshot: Snapshot) -> WindowJoinExplanation:
-        kernel = self._kernel
-        spec, state = kernel.spec, {part: self._buckets(snapshot, part) for part in kernel.arrangements}
+    def _explained(self, reader: Reader) -> WindowJoinExplanation:
+        kernel = self._answers.kernel
+        spec = kernel.spec
         times = [Duration(t) for t in (spec.length, spec.slide, spec.emit_after, spec.horizon)]
         slides = "tumble" if spec.slide == spec.length else f"slide by {times[1]}"
+        near = "" if spec.within is None else f"; rows meet that are at most {Duration(spec.within)} apart"
         return WindowJoinExplanation(
             view=self.name,
             sql=self.sql,
             strategy=WINDOW_JOIN,
             why="it was asked for",
             aggregate=str(spec.aggregate),
-            windows=f"of {times[0]}, which {slides}" + self._near(),
+            windows=f"of {times[0]}, which {slides}{near}",
             answered=f"{times[2]} after the start of a window",
             complete=f"{times[3]} after the end of a window; a row that is later is set aside",
             estimator=kernel.estimator,
             interval=kernel.interval,
             revisions=kernel.revisions,
-            open_entries=sum(bucket.live for part in kernel.part.arrangements for bucket in state[part]),
-            too_late=self._count(snapshot, LATE),
-            missed=kernel.learned(self._runs(snapshot, LEARNED))[0].missed,
-            answers=self._count(snapshot, ANSWERS),
-            state_bytes=sum(run.bytes for buckets in state.values() for b in buckets for run in b.runs),
-            last_step=snapshot.summary,
+            open_entries=sum(reader.live(self.name, part) for part in kernel.part.arrangements),
+            too_late=_count(reader.runs(self.name, LATE)),
+            missed=kernel.learned(reader.runs(self.name, LEARNED))[0].missed,
+            answers=self._answers.rows(reader),
+            state_bytes=reader.bytes(self.name, kernel.arrangements),
+            last_step=reader.summary,
         )
 
-    def _near(self) -> str:
-        within = self._kernel.spec.within
-        return "" if within is None else f"; rows meet that are at most {Duration(within)} apart"
+    def __repr__(self) -> str:
+        return f"WindowJoinView({self.name!r}, {self.sql!r})"
 
-    def finals(self, since: int = 0) -> pa.Table:
-        """A window join tells what is final itself."""
-        raise SchemaError(
-            f"{self.name!r} is a window join, and its answers say whether they are final",
-            way_out="create it with revisions='final' or 'all', and read the rows with final = true",
-        )
 
-    def analyze(self) -> Any:
-        """There is nothing to compare a window join with."""
-        raise SchemaError(
-            f"{self.name!r} is a window join, which is kept in one way only", way_out="use explain() instead"
-        )
-
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self.to_arrow().to_batches(max_chunksize=rows)
-
-    def _buckets(self, snapshot: Snapshot, part: str) -> list[BucketState]:
-        return list(snapshot.arrangements.get(view_arrangement(self.name, part), {}).values())
-
-    def _count(self, snapshot: Snapshot, part: str) -> int:
-        return sum(int(run.payload[0].sum()) for run in self._runs(snapshot, part))
-
-    def _runs(self, snapshot: Snapshot, part: str) -> list[Any]:
-        root = str(self._engine.location)
-        return [run for bucket in self._buckets(snapshot, part) for run in OPEN.of(root, bucket)]
-
-    def _read_at_the_end(self, snapshot: Snapshot) -> pa.Table:
-        runs = self._kernel.at_the_end(self._runs(snapshot, LEARNED), self._runs(snapshot, ANSWERS))
-        return read_answers(self._kernel.spec, runs)
-
-    def _read_by_key(self, snapshot: Snapshot, ended: bool) -> pa.Table:
-        learned, _ = self._kernel.learned(self._runs(snapshot, LEARNED))
-        groups = Groups(self._kernel, math.inf if ended else learned.closed)
-        return groups.read(self._runs(snapshot, GROUPS), self._runs(snapshot, KEYS))
-
-    def _read_changes(self, snapshot: Snapshot) -> pa.Table:
-        names = snapshot.changes.get(self.name, [])
-        runs = [runfile.read(self._engine.location / "runs" / name) for name in names]
-        for run in runs:
-            run.check()
-        return read_answers(self._kernel.spec, runs, diff=DIFF)
+def _count(runs: Sequence[StoredRun]) -> int:
+    """How many rows the entries of some runs stand for."""
+    return sum(int(run.payload[0].sum()) for run in runs)
 
 
 def _names(on: Names) -> tuple[str, ...]:

@@ -1,0 +1,39 @@
+"""What handles ask an engine for: definitions, the state, and Spark. They can change none of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.reader import Readers
+from headrace.thrifty.statistics import Statistics
+
+if TYPE_CHECKING:
+    from headrace.engine.planning import Planner
+
+
+@dataclass(frozen=True)
+class Access:
+    """An engine, as its handles see it.
+
+    Parameters
+    ----------
+    state : gives readers of the state.
+    spark : the user's session, in which DataFrames are made.
+    finishing : the engine's own session, in which what Catalyst has to evaluate of an answer is evaluated.
+    planner : what EXPLAIN ANALYZE asks for the costs of other strategies.
+    """
+
+    catalogue: Catalogue
+    state: Readers
+    spark: SparkSession
+    finishing: SparkSession
+    planner: Planner
+
+    def statistics(self) -> Statistics:
+        """What is known of the tables at this moment."""
+        schemas, latest = self.catalogue.schemas, self.state.latest
+        return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates)

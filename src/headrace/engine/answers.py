@@ -1,0 +1,165 @@
+"""What a view answers, read from a snapshot: its rows, their number, and what the last step changed.
+
+A handle has an answer and does not know how it is kept. Most views keep groups, from which the answer follows by a
+projection, a condition, an order; what Spark computes and what windows are answered with is kept as it stands
+(`recomputed`, `window_joins`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.engine import frames
+from headrace.engine.reader import Reader
+from headrace.operators.aggregate import empty_total, read_changes
+from headrace.operators.closed import STEP
+from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.operators.order import arranged, limited_changes
+from headrace.plan.view import Shape
+from headrace.relation.change import cancelled
+from headrace.relation.run import Run
+from headrace.relation.schema import DIFF, Column, ddl
+from headrace.relation.types import SqlType
+from headrace.runtime.program import arrow_schema
+from headrace.sql.catalyst import AnalysedView
+
+
+class Answer(Protocol):
+    """The rows of one view."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        ...
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether all rows have to be read before the first is known."""
+        ...
+
+    def rows(self, reader: Reader) -> int:
+        """How many rows there are."""
+        ...
+
+    def table(self, reader: Reader) -> pa.Table:
+        """All rows."""
+        ...
+
+    def pieces(self, reader: Reader, rows: int) -> Iterator[pa.Table]:
+        """All rows, about so many at a time."""
+        ...
+
+    def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
+        """All rows as a DataFrame, which reads the files of the reader when it is run."""
+        ...
+
+    def changes(self, reader: Reader) -> pa.Table:
+        """What the last step changed, with `__diff`."""
+        ...
+
+
+@dataclass(frozen=True)
+class GroupsAnswer:
+    """The rows that follow from groups, which a layout says how to read.
+
+    Parameters
+    ----------
+    finishing : the session that evaluates what Catalyst has to evaluate of the groups.
+    """
+
+    name: str
+    layout: ViewLayout
+    analysed: AnalysedView
+    finishing: SparkSession
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(name, kind.arrow, nullable) for name, kind, nullable in self.analysed.schema])
+
+    @property
+    def needs_all(self) -> bool:
+        return bool(self.layout.plan.order) or self.layout.plan.limit is not None
+
+    def rows(self, reader: Reader) -> int:
+        plan = self.layout.plan
+        if plan.having is not None or plan.shape is Shape.ROWS:
+            return self.table(reader).num_rows
+        rows = 1 if plan.shape is Shape.TOTAL else reader.live(self.name, GROUPS) + reader.final(self.name)
+        return rows if plan.limit is None else min(rows, plan.limit)
+
+    def table(self, reader: Reader) -> pa.Table:
+        return self._finish(self._groups(reader))
+
+    def pieces(self, reader: Reader, rows: int) -> Iterator[pa.Table]:
+        state = (reader.arrangements, reader.buckets)
+        for groups in frames.view_pieces(reader.root, self.layout, self.name, *state, rows):
+            yield self._finish(groups)
+
+    def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
+        state = (reader.arrangements, reader.buckets)
+        return self.analysed.catalyst.finish(frames.view_frame(spark, reader.root, self.layout, self.name, *state))
+
+    def changes(self, reader: Reader) -> pa.Table:
+        plan = self.layout.plan
+        changes = cancelled(self._finish(self._changed_groups(reader), keep=(DIFF,), arrange=False))
+        if plan.limit is None:
+            return arranged(plan, changes)
+        return limited_changes(plan, self._finish(self._groups(reader), arrange=False), changes)
+
+    def finals(self, reader: Reader, since: int) -> pa.Table:
+        """The rows that steps after `since` made final, with the step of each."""
+        root, state = reader.root, reader.arrangements
+        buckets = range(reader.buckets)
+        closed = [frames.closed_bucket(root, self.layout, self.name, state, bucket, since) for bucket in buckets]
+        return self._finish(pa.concat_tables(closed), keep=(STEP,))
+
+    def finals_frame(self, reader: Reader, spark: SparkSession, since: int) -> DataFrame:
+        """The same rows as a DataFrame."""
+        state = (reader.arrangements, reader.buckets)
+        groups = frames.closed_frame(spark, reader.root, self.layout, self.name, *state, since)
+        return self.analysed.catalyst.finish(groups, keep=(STEP,))
+
+    def _groups(self, reader: Reader) -> pa.Table:
+        root, state = reader.root, reader.arrangements
+        return pa.concat_tables(
+            [frames.view_bucket(root, self.layout, self.name, state, bucket) for bucket in range(reader.buckets)]
+        )
+
+    def _changed_groups(self, reader: Reader) -> pa.Table:
+        """The changed groups as they were, with `__diff` -1, and as they are, with +1."""
+        runs = reader.changes(self.name)
+        pairs = [read_changes(self.layout, Run(run.words, run.payload, run.values)) for run in runs]
+        sides = []
+        for side, sign in ((0, -1), (1, 1)):
+            tables = [pair[side] for pair in pairs]
+            if self.layout.plan.shape is Shape.TOTAL and pairs and not sum(t.num_rows for t in tables):
+                tables = [empty_total(self.layout)]
+            sides += [_with_diff(self.layout, table, sign) for table in tables]
+        return pa.concat_tables(sides) if sides else arrow_schema(self._slots((DIFF,))).empty_table()
+
+    def _finish(self, groups: pa.Table, keep: Sequence[str] = (), arrange: bool = True) -> pa.Table:
+        wanted = pa.schema([*self.schema, *(pa.field(name, pa.int64()) for name in keep)])
+        plan = self.layout.plan
+        if plan.having is None and all(output.expression.op == "column" for output in plan.outputs):
+            columns = [groups.column(str(output.expression.value)) for output in plan.outputs]
+            answer = pa.table([*columns, *(groups.column(name) for name in keep)], schema=wanted)
+            return arranged(plan, answer) if arrange else answer
+        # One chunk, because createDataFrame stops at the first chunk that is empty, as an unused bucket's is.
+        frame = self.finishing.createDataFrame(groups.combine_chunks(), ddl(self._slots(keep)))
+        return self.analysed.catalyst.finish(frame, keep=tuple(keep), arrange=arrange).toArrow().cast(wanted)
+
+    def _slots(self, keep: Sequence[str]) -> list[Column]:
+        return [*frames.slot_columns(self.layout), *(Column(name, SqlType("bigint")) for name in keep)]
+
+
+def _with_diff(layout: ViewLayout, groups: pa.Table, sign: int) -> pa.Table:
+    counts = groups.column("__rows").to_numpy()
+    times = counts if layout.plan.shape is Shape.ROWS else np.ones(groups.num_rows, np.int64)
+    slots = groups.select([column.name for column in frames.slot_columns(layout)])
+    return slots.append_column(DIFF, pa.array(sign * times.astype(np.int64)))

@@ -1,0 +1,192 @@
+"""The catalogue: every table and view of an engine, by name, with what follows from its definition.
+
+Definitions live here and nowhere else. Steps, the planner and handles all ask the catalogue, so they cannot disagree
+about what there is; the commit log is where it comes from when a location is opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from headrace.engine.definition import Definition, PlannedView
+from headrace.errors import SchemaError
+from headrace.relation.layout import TableLayout
+from headrace.relation.schema import TableSchema
+from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Handle
+    from headrace.engine.handles import Table
+
+
+class Entry:
+    """A view of the catalogue. Its handle asks for the plan when it needs it, because first rows may change that."""
+
+    def __init__(self, catalogue: Catalogue, name: str, planned: PlannedView) -> None:
+        self._catalogue = catalogue
+        self._name = name
+        self._planned = planned
+        self._handle: Handle | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def planned(self) -> PlannedView:
+        """The definition with all choices made, and how the view is kept."""
+        return self._planned
+
+    def check_there(self) -> None:
+        """Refuse to read a view that has been dropped, also if another one has its name now."""
+        if not self._catalogue.holds(self):
+            raise SchemaError(
+                f"view {self._name!r} has been dropped", way_out="create it again, as with engine.view(...)"
+            )
+
+
+class Catalogue:
+    """The definitions of one engine.
+
+    Parameters
+    ----------
+    seed : of the hash functions that layouts use.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._tables: dict[str, TableLayout] = {}
+        self._table_handles: dict[str, Table] = {}
+        self._entries: dict[str, Entry] = {}
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Mapping[str, TableLayout]:
+        """The layout of each table."""
+        return MappingProxyType(self._tables)
+
+    @property
+    def schemas(self) -> dict[str, TableSchema]:
+        """The schema of each table."""
+        return {name: layout.schema for name, layout in self._tables.items()}
+
+    @property
+    def views(self) -> dict[str, PlannedView]:
+        """How each view is kept."""
+        return {name: entry.planned for name, entry in self._entries.items()}
+
+    @property
+    def table_handles(self) -> dict[str, Table]:
+        """What users hold of each table."""
+        return dict(self._table_handles)
+
+    @property
+    def handles(self) -> dict[str, Handle]:
+        """What users hold of each view; made once, so that a model which has been fitted stays so."""
+        return {name: entry._handle for name, entry in self._entries.items() if entry._handle is not None}
+
+    def table(self, name: str) -> Table:
+        """A table that must be there."""
+        if name not in self._tables:
+            raise SchemaError(f"there is no table {name!r}", way_out=self._known())
+        return self._table_handles[name]
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether a view has not been dropped."""
+        return self._entries.get(entry.name) is entry
+
+    def reading(self, table: str) -> list[str]:
+        """The views that read a table."""
+        return [name for name, entry in self._entries.items() if table in entry.planned.tables]
+
+    def arrangements_of(self, name: str) -> tuple[str, ...]:
+        """The arrangements that belong to a table or a view."""
+        if name in self._tables:
+            return (table_arrangement(name),)
+        kernel = self._entries[name].planned.kernel
+        return (*(view_arrangement(name, part) for part in kernel.arrangements), final_arrangement(name))
+
+    # -- what may be made ---------------------------------------------------------------------------------------
+
+    def same_table(self, schema: TableSchema) -> bool:
+        """Whether a table is there already; refused if it is there with another definition, or its name is taken."""
+        if schema.name not in self._tables:
+            self._check_free(schema.name)
+            return False
+        if self._tables[schema.name].schema != schema:
+            raise _exists("table", schema.name)
+        return True
+
+    def same_view(self, name: str, definition: Definition) -> bool:
+        """Whether a view is there already; refused if it is there with another definition, or its name is taken."""
+        if name not in self._entries:
+            self._check_free(name)
+            return False
+        if not self._entries[name].planned.definition.same_request(definition):
+            raise _exists("view", name)
+        return True
+
+    def check_unused(self, name: str) -> None:
+        """Refuse to drop what is not there, or what something else needs."""
+        if name in self._entries:
+            return
+        if name not in self._tables:
+            raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
+        users = self.reading(name)
+        users += [t.schema.name for t in self._tables.values() if name in dict(t.schema.references).values()]
+        if users:
+            raise SchemaError(f"table {name!r} is used by {', '.join(users)}", way_out="drop these first")
+
+    def check_changeable(self, names: Iterable[str]) -> None:
+        """Refuse changes to static tables that views rely on."""
+        for name in names:
+            if name in self._tables and self._tables[name].schema.static and (users := self.reading(name)):
+                raise SchemaError(
+                    f"table {name!r} is static, and {', '.join(users)} relies on that",
+                    way_out="register it without static=True, or load it before its views are created",
+                )
+
+    # -- changes ------------------------------------------------------------------------------------------------
+
+    def add_table(self, schema: TableSchema, make_handle: Callable[[TableLayout], Table]) -> None:
+        """Add a table, with the handle that users get of it."""
+        self._tables[schema.name] = layout = TableLayout(schema, self._seed)
+        self._table_handles[schema.name] = make_handle(layout)
+
+    def add_view(self, name: str, planned: PlannedView, make_handle: Callable[[Entry], Handle]) -> Handle:
+        """Add a view, with the handle that users get of it."""
+        entry = Entry(self, name, planned)
+        entry._handle = handle = make_handle(entry)
+        self._entries[name] = entry
+        return handle
+
+    def replan(self, views: Mapping[str, PlannedView]) -> dict[str, PlannedView]:
+        """Replace the plans of some views; gives those that they had."""
+        before = {name: self._entries[name].planned for name in views}
+        for name, planned in views.items():
+            self._entries[name]._planned = planned
+        return before
+
+    def remove(self, name: str) -> None:
+        """Remove a table or a view."""
+        self._tables.pop(name, None)
+        self._table_handles.pop(name, None)
+        self._entries.pop(name, None)
+
+    def _check_free(self, name: str) -> None:
+        taken = {other.lower(): other for other in (*self._tables, *self._entries)}
+        if name.lower() in taken:
+            raise SchemaError(f"the name {name!r} is taken by {taken[name.lower()]!r}", way_out="choose another name")
+
+    def _known(self) -> str:
+        names = ", ".join([*self._tables, *self._entries])
+        return f"known are: {names or 'none yet; register one with engine.table(...)'}"
+
+
+def _exists(what: str, name: str) -> SchemaError:
+    return SchemaError(
+        f"{what} {name!r} exists with another definition", way_out="drop it first, or choose another name"
+    )

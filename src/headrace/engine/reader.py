@@ -1,0 +1,168 @@
+"""A reader: the state as of one commit, for whoever looks at it.
+
+All that is shown of the state comes through here. While a reader is open, the files that it needs stay, although later
+steps may have merged them away. A DataFrame is read whenever its user runs it, so it holds its reader: the files then
+stay as long as the object, and a while longer for DataFrames derived from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from pyspark.sql import DataFrame
+
+from headrace.relation import runfile
+from headrace.relation.runfile import StoredRun
+from headrace.runtime.log import Arrangements, BucketState, Snapshot
+from headrace.runtime.openruns import OPEN
+from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+
+T = TypeVar("T")
+
+
+class Readers(Protocol):
+    """Where readers come from: the store, seen by those who only read."""
+
+    @property
+    def latest(self) -> Reader:
+        """The current snapshot for questions about numbers: its files may go at any moment."""
+        ...
+
+    def reader(self) -> Reader:
+        """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
+        ...
+
+    def read(self, work: Callable[[Reader], T]) -> T:
+        """Read something from the current snapshot, whose files stay for as long as it takes."""
+        ...
+
+
+class Reader:
+    """Answers questions about one snapshot; close it, use it in a `with` statement, or let something hold it.
+
+    Parameters
+    ----------
+    release : lets the files go; nothing, where only numbers are asked for.
+    """
+
+    def __init__(
+        self, root: Path, buckets: int, snapshot: Snapshot, release: Callable[[], None] = lambda: None
+    ) -> None:
+        self._root = root
+        self._buckets = buckets
+        self._snapshot = snapshot
+        self._release = release
+
+    # -- as a whole ---------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> str:
+        """The location."""
+        return str(self._root)
+
+    @property
+    def buckets(self) -> int:
+        """Number of hash partitions of all state."""
+        return self._buckets
+
+    @property
+    def arrangements(self) -> Arrangements:
+        """All arrangements, by name: those of tables, of parts of views, and of what is final."""
+        return self._snapshot.arrangements
+
+    @property
+    def version(self) -> int:
+        """Number of the commit."""
+        return self._snapshot.version
+
+    @property
+    def step(self) -> int:
+        """Number of the last step."""
+        return self._snapshot.step
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What the last step said of itself."""
+        return self._snapshot.summary
+
+    def files(self) -> list[Path]:
+        """All files of the state."""
+        return [self._root / "runs" / name for name in sorted(self._snapshot.files())]
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        return _live(self.arrangements.get(table_arrangement(table), {}))
+
+    @property
+    def rates(self) -> Mapping[str, float]:
+        """How many rows of each table a step changes, of late, where that has been seen."""
+        return self._snapshot.rates
+
+    def watermark(self, table: str) -> int | None:
+        """The watermark of a table, in microseconds since 1970; None before the first."""
+        return self._snapshot.watermarks.get(table)
+
+    # -- views --------------------------------------------------------------------------------------------------
+
+    def states(self, view: str, part: str) -> Mapping[int, BucketState]:
+        """An arrangement of a view, by bucket."""
+        return self.arrangements.get(view_arrangement(view, part), {})
+
+    def runs(self, view: str, part: str) -> list[StoredRun]:
+        """The runs of an arrangement of a view, in all buckets."""
+        return [run for state in self.states(view, part).values() for run in OPEN.of(self.root, state)]
+
+    def live(self, view: str, part: str) -> int:
+        """How many entries of an arrangement are alive."""
+        return _live(self.states(view, part))
+
+    def final(self, view: str) -> int:
+        """How many groups of a view are final."""
+        return _live(self.arrangements.get(final_arrangement(view), {}))
+
+    def sizes(self, view: str, parts: Iterable[str]) -> dict[str, list[tuple[int, int, int]]]:
+        """For each arrangement: (runs, entries, bytes) of each bucket."""
+        out = {}
+        for part in parts:
+            states = self.states(view, part).values()
+            out[part] = [(len(s.runs), sum(r.rows for r in s.runs), sum(r.bytes for r in s.runs)) for s in states]
+        return out
+
+    def bytes(self, view: str, parts: Iterable[str]) -> int:
+        """How large some arrangements of a view are."""
+        return sum(taken for buckets in self.sizes(view, parts).values() for _, _, taken in buckets)
+
+    def changes(self, view: str) -> list[StoredRun]:
+        """What the last step changed of a view, as it was written down; each run is checked."""
+        runs = [runfile.read(self._root / "runs" / name) for name in self._snapshot.changes.get(view, [])]
+        for run in runs:
+            run.check()
+        return runs
+
+    # -- pins ---------------------------------------------------------------------------------------------------
+
+    def held_by(self, frame: DataFrame) -> DataFrame:
+        """Have a DataFrame hold this reader, and with it the files that it reads."""
+        frame.__dict__["_headrace_reader"] = self
+        return frame
+
+    def close(self) -> None:
+        """Let the files go."""
+        self._release()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _live(states: Mapping[int, BucketState]) -> int:
+    return sum(state.live for state in states.values())
