@@ -7,14 +7,30 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine as Engine
     from headrace.engine.engine import connect as connect
     from headrace.engine.explain import Explanation as Explanation
+    from headrace.engine.handles import Finals as Finals
     from headrace.engine.handles import Table as Table
     from headrace.engine.handles import View as View
     from headrace.engine.models import Covariance as Covariance
     from headrace.engine.models import Model as Model
     from headrace.engine.step import Step as Step
+    from headrace.engine.window_joins import WindowJoinView as WindowJoinView
+    from headrace.engine.window_streams import WindowJoinStream as WindowJoinStream
     from headrace.engine.window_streams import window_join as window_join
+    from headrace.errors import ArithmeticOverflowError as ArithmeticOverflowError
+    from headrace.errors import BadRowsError as BadRowsError
+    from headrace.errors import CorruptFileError as CorruptFileError
     from headrace.errors import HeadraceError as HeadraceError
+    from headrace.errors import JavaNotFoundError as JavaNotFoundError
+    from headrace.errors import NotEnoughDataError as NotEnoughDataError
+    from headrace.errors import PipelineError as PipelineError
+    from headrace.errors import SchemaError as SchemaError
+    from headrace.errors import StepFailedError as StepFailedError
+    from headrace.errors import StorageError as StorageError
+    from headrace.errors import UnsupportedSQLError as UnsupportedSQLError
+    from headrace.errors import VariableOrderError as VariableOrderError
+    from headrace.learn.regression import CollinearWarning as CollinearWarning
     from headrace.learn.regression import LinearRegression as LinearRegression
+    from headrace.learn.regression import NotConvergedWarning as NotConvergedWarning
     from headrace.operators.kernel import ViewChange as ViewChange
     from headrace.sql.window_text import sliding as sliding
     from headrace.sql.window_text import tumbling as tumbling
@@ -26,14 +42,30 @@ _HOMES = {
     "Engine": "headrace.engine.engine",
     "connect": "headrace.engine.engine",
     "Explanation": "headrace.engine.explain",
+    "Finals": "headrace.engine.handles",
     "Table": "headrace.engine.handles",
     "View": "headrace.engine.handles",
     "Step": "headrace.engine.step",
+    "WindowJoinView": "headrace.engine.window_joins",
+    "WindowJoinStream": "headrace.engine.window_streams",
     "window_join": "headrace.engine.window_streams",
     "Covariance": "headrace.engine.models",
     "Model": "headrace.engine.models",
     "LinearRegression": "headrace.learn.regression",
+    "CollinearWarning": "headrace.learn.regression",
+    "NotConvergedWarning": "headrace.learn.regression",
+    "ArithmeticOverflowError": "headrace.errors",
+    "BadRowsError": "headrace.errors",
+    "CorruptFileError": "headrace.errors",
     "HeadraceError": "headrace.errors",
+    "JavaNotFoundError": "headrace.errors",
+    "NotEnoughDataError": "headrace.errors",
+    "PipelineError": "headrace.errors",
+    "SchemaError": "headrace.errors",
+    "StepFailedError": "headrace.errors",
+    "StorageError": "headrace.errors",
+    "UnsupportedSQLError": "headrace.errors",
+    "VariableOrderError": "headrace.errors",
     "ViewChange": "headrace.operators.kernel",
     "sliding": "headrace.sql.window_text",
     "tumbling": "headrace.sql.window_text",

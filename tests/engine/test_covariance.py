@@ -183,7 +183,7 @@ def test_models_follow_insertions_and_deletions(spark: SparkSession, tmp_path: P
     rows = houses(300)
     with housed(spark, tmp_path) as engine:
         plain = engine.model("plain", hr.LinearRegression("price"), HOUSES)
-        ridge = engine.model("ridge", hr.LinearRegression("price", ["size", "rooms", "rent"], ridge=10.0), HOUSES)
+        ridge = engine.model("ridge", hr.LinearRegression("price", ["size", "rooms", "rent"], alpha=10.0), HOUSES)
         slow = engine.model("slow", hr.LinearRegression("price", solver="gradient", tolerance=1e-12), HOUSES)
         engine.apply({"house": rows, "city": CITIES})
         for changes in (

@@ -250,5 +250,5 @@ def test_enumeration_reads_only_what_is_asked_for(spark: SparkSession, tmp_path:
         assert list(view.enumerate()) == []
         with pytest.raises(SchemaError, match="hold nothing"):
             view.batches(0)
-        again = engine.view("w", "SELECT x, y FROM b JOIN a ON a_id = id", strategy="recompute")
+        again = engine.view("w", "SELECT x, y FROM b JOIN a ON a_id = id", refresh="full")
         assert list(again.enumerate()) == []

@@ -61,7 +61,7 @@ def expected(spark: SparkSession, engine: hr.Engine, sql: str) -> pa.Table:
 
 
 def test_any_query_is_as_spark_answers_it(spark: SparkSession, engine: hr.Engine) -> None:
-    view = engine.view("v", SQL, strategy="recompute")
+    view = engine.view("v", SQL, refresh="full")
     assert view.to_arrow().to_pylist() == [{"shop": None, "top": None, "place": 99, "shops": 0, "city": "all"}]
     assert view.changes().num_rows == 0
     step = engine.apply({"sales": sales(A, A, B, C), "shops": shops((1, "Ulm", 10.0), (2, "Ems", None))})
@@ -87,7 +87,7 @@ def test_any_query_is_as_spark_answers_it(spark: SparkSession, engine: hr.Engine
 
 
 def test_duplicates_count_and_unread_tables_cost_nothing(spark: SparkSession, engine: hr.Engine) -> None:
-    view = engine.view("v", "SELECT units, count(*) AS n FROM sales GROUP BY units", strategy="recompute")
+    view = engine.view("v", "SELECT units, count(*) AS n FROM sales GROUP BY units", refresh="full")
     engine.apply({"sales": sales(A, B, diff=[3, 1])})
     assert sorted(view.to_arrow().to_pylist(), key=str) == [{"units": 1, "n": 1}, {"units": 2, "n": 3}]
     step = engine.apply({"shops": shops((1, "Ulm", 1.0))})
@@ -100,11 +100,11 @@ def test_duplicates_count_and_unread_tables_cost_nothing(spark: SparkSession, en
 
 def test_restart_drop_and_explain(spark: SparkSession, tmp_path: Path, engine: hr.Engine) -> None:
     sql = "SELECT item, sum(units) AS n FROM sales LEFT JOIN shops USING (shop) GROUP BY ALL"
-    view = engine.view("v", sql, strategy="recompute")
+    view = engine.view("v", sql, refresh="full")
     over = "SELECT units, size, city FROM sales JOIN shops USING (shop) GROUP BY city"
     moments = engine.covariance("m", over, strategy="f-sql")
     engine.apply({"sales": sales(A, B, C), "shops": shops((1, "Ulm", 10.0), (7, "Ems", 100.0))})
-    assert engine.view("v", sql, strategy="recompute") is view
+    assert engine.view("v", sql, refresh="full") is view
     text = str(view.explain())
     assert "recompute, because it was asked for: the query as it stands" in text
     assert "reads      sales (item, shop, units)" in text
@@ -129,7 +129,7 @@ def test_restart_drop_and_explain(spark: SparkSession, tmp_path: Path, engine: h
 
 
 def test_a_query_that_fails_fails_its_step(engine: hr.Engine) -> None:
-    view = engine.view("v", "SELECT 10 / (units - 7) AS x FROM sales", strategy="recompute")
+    view = engine.view("v", "SELECT 10 / (units - 7) AS x FROM sales", refresh="full")
     engine.apply({"sales": sales(A)})
     with pytest.raises(StepFailedError, match="DIVIDE_BY_ZERO"):
         engine.apply({"sales": sales((9, "tea", 1, 7, None))})
@@ -149,7 +149,7 @@ OVERS = {
     "one_table": ("SELECT x * 2 AS x2, b, name FROM r WHERE name LIKE 'n%' GROUP BY name; -- done", ["x2"]),
 }
 
-STRATEGIES = {"kept": "factorized", "flat": "recompute", "fsql": "f-sql"}
+WAYS = {"kept": {"strategy": "factorized"}, "flat": {"refresh": "full"}, "fsql": {"strategy": "f-sql"}}
 
 
 @pytest.fixture
@@ -179,8 +179,8 @@ def test_moments_equal_those_of_factorized_maintenance(joined: hr.Engine) -> Non
     first = changes(0, 20)
     joined.apply(first)
     for case, (over, features) in OVERS.items():
-        for short, strategy in STRATEGIES.items():
-            joined.covariance(f"{case}_{short}", over, features, strategy=strategy)
+        for short, way in WAYS.items():
+            joined.covariance(f"{case}_{short}", over, features, **way)
     _check_equal(joined)
     batch = {
         name: pa.concat_tables([came, first[name].slice(5)]).append_column("__diff", pa.array([2] * 20 + [-1] * 15))
@@ -193,7 +193,7 @@ def test_moments_equal_those_of_factorized_maintenance(joined: hr.Engine) -> Non
 
 def _check_equal(engine: hr.Engine) -> None:
     for case in OVERS:
-        kept, *others = (dict(_by_key(engine.views[f"{case}_{short}"])) for short in STRATEGIES)
+        kept, *others = (dict(_by_key(engine.views[f"{case}_{short}"])) for short in WAYS)
         assert kept
         for other in others:
             assert other.keys() == kept.keys(), case
@@ -233,17 +233,19 @@ def test_what_is_refused(engine: hr.Engine) -> None:
         "DROP TABLE sales": "a command",
     }.items():
         with pytest.raises(UnsupportedSQLError, match=why):
-            engine.view("v", sql, strategy="recompute")
+            engine.view("v", sql, refresh="full")
     with pytest.raises(SchemaError, match="register the table first"):
-        engine.view("v", "SELECT * FROM nowhere", strategy="recompute")
+        engine.view("v", "SELECT * FROM nowhere", refresh="full")
     with pytest.raises(SchemaError, match=r"table 'stream' are not kept.*\n.*keep_rows=True"):
-        engine.view("v", "SELECT x FROM stream", strategy="recompute")
+        engine.view("v", "SELECT x FROM stream", refresh="full")
     with pytest.raises(SchemaError, match="this view is SQL already"):
         engine.view("v", "SELECT units FROM sales", strategy="f-sql")
     with pytest.raises(SchemaError, match="has no order, because Spark plans the query"):
-        engine.covariance("v", "SELECT units FROM sales", strategy="recompute", order="shop")
-    with pytest.raises(SchemaError, match="'recompute', 'f-sql'"):
+        engine.covariance("v", "SELECT units FROM sales", refresh="full", order="shop")
+    with pytest.raises(SchemaError, match="'first-order', 'f-sql'"):
         engine.covariance("v", "SELECT units FROM sales", strategy="fastest")
     with pytest.raises(UnsupportedSQLError, match=r"cannot be written as SQL.*\n.*'recompute'"):
         engine.covariance("v", "SELECT units FROM sales WHERE is_valid_utf8(item)", strategy="f-sql")
+    with pytest.raises(SchemaError, match=r"'recompute' is not known\n.*refresh='full'"):
+        engine.view("v", "SELECT units FROM sales", strategy="recompute")
     assert engine.views == {}

@@ -33,8 +33,8 @@ def read_stream(spark: SparkSession, folder: Path, ddl: str = DDL) -> DataFrame:
     return spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def open_engine(spark: SparkSession, location: Path, folder: Path) -> hr.Engine:
-    engine = hr.Engine(spark, location, buckets=2)
+def open_engine(spark: SparkSession, location: Path, folder: Path, **options: str) -> hr.Engine:
+    engine = hr.Engine(spark, location, buckets=2, **options)
     engine.table("sales", DDL, key="id")
     engine.view("by_shop", SQL)
     engine.stream("sales", read_stream(spark, folder))
@@ -100,7 +100,7 @@ def test_bad_rows_stop_the_stream_with_the_step_s_own_error(spark: SparkSession,
         with pytest.raises(BadRowsError, match="duplicate key"):
             engine.process_available()
         assert engine.tables["sales"].rows == 1
-        engine.on_bad_rows = "quarantine"
+    with open_engine(spark, tmp_path / "state", tmp_path / "in", on_bad_rows="quarantine") as engine:
         engine.process_available()
         assert engine.tables["sales"].rows == 10
         assert engine.quarantine("sales").num_rows == 1

@@ -16,8 +16,6 @@ from tests.window.test_view import batches, expected
 
 import headrace as hr
 from headrace.datasets.disorder import Stream
-from headrace.engine.window_joins import WindowJoinView
-from headrace.engine.window_streams import WindowJoinStream
 from headrace.errors import BadRowsError, SchemaError
 from headrace.window.spec import WindowSpec
 
@@ -46,7 +44,7 @@ def tables(engine: hr.Engine, **options: object) -> None:
         engine.table(name, COLUMNS, append_only=True, **options)  # type: ignore[arg-type]
 
 
-def joined(engine: hr.Engine, name: str = "pairs", **options: object) -> WindowJoinView:
+def joined(engine: hr.Engine, name: str = "pairs", **options: object) -> hr.WindowJoinView:
     return engine.window_join(name, "r", "s", **(ASKED | options))  # type: ignore[arg-type]
 
 
@@ -68,7 +66,7 @@ def test_answers_are_those_of_one_process(spark: SparkSession, tmp_path: Path, e
                 break
     with hr.Engine(spark, tmp_path, executor=executor) as engine:  # what was learned goes on
         view = engine.views["pairs"]
-        assert isinstance(view, WindowJoinView)
+        assert isinstance(view, hr.WindowJoinView)
         for step in steps[3:]:
             apply(engine, step)
             told += view.changes().to_pylist()
@@ -282,7 +280,10 @@ def test_bounded_frames_are_played_again(spark: SparkSession) -> None:
     streams = steady(300_000, rate=3_000)
     left, right = frames(spark, list(streams))
     asked = {"on": "k", "time": "at", "arrival": "came", "window": "10 ms", "horizon": "25 ms"}
-    final = hr.window_join(left, right, agg="sum(v)", revisions="final", **asked)
+    with hr.window_join(left, right, agg="sum(v)", revisions="final", **asked) as join:
+        join.process_available()  # nothing is left to do
+        final = join.to_df()
+        assert join.to_arrow().num_rows == len(join.to_pandas()) == 30
     truth = recomputed(*streams, SPEC.length, SPEC.slide, 0)
     found = [row.asDict() for row in final.orderBy("window_start").collect()]
     assert len(found) == 30  # all of them: nothing more is to come
@@ -290,10 +291,12 @@ def test_bounded_frames_are_played_again(spark: SparkSession) -> None:
         assert row["value"] == pytest.approx(truth[window][3])
     columns = ["window_start", "window_end", "emitted_at", "value", "low", "high", "observed", "final"]
     assert final.columns == columns
-    keys = hr.window_join(left, right, by_key=True, **asked).toPandas()
+    join = hr.window_join(left, right, by_key=True, **asked)
+    assert join.to_arrow().num_rows == 30
+    keys = join.by_key().to_pandas()
     assert keys.groupby("window_start")["value"].sum().tolist() == [numbers[2] for _, numbers in sorted(truth.items())]
     assert keys["final"].all()
-    early = hr.window_join(left, right, emit_after="8 ms", estimator="delay", **asked).toPandas()
+    early = hr.window_join(left, right, emit_after="8 ms", estimator="delay", **asked).to_pandas()
     assert len(early) == 30  # and no more: of windows that have no row, there is nothing to tell at the end
     assert (early["value"] >= early["observed"]).all()
     assert not early["final"].any()
@@ -307,12 +310,10 @@ def test_streams_are_joined_as_they_come_and_after_a_restart(spark: SparkSession
     for name in names:
         (tmp_path / name).mkdir()
 
-    def made() -> WindowJoinStream:
+    def made() -> hr.WindowJoinStream:
         schema = frames(spark, [streams[0].take([])])[0].schema
         read = [spark.readStream.schema(schema).parquet(str(tmp_path / name)) for name in names]
-        stream = hr.window_join(*read, location=tmp_path / "state", **ASKED)
-        assert isinstance(stream, WindowJoinStream)
-        return stream
+        return hr.window_join(*read, location=tmp_path / "state", **ASKED)
 
     for number, step in enumerate(steps):
         for name, some in zip(names, step, strict=True):
@@ -339,6 +340,8 @@ def test_frames_that_make_no_sense_are_refused(spark: SparkSession, tmp_path: Pa
     asked: dict[str, Any] = {"on": "k", "time": "at", "window": "10 ms"}
     with pytest.raises(SchemaError, match="no arrival times"):
         hr.window_join(left, right, **asked)
+    with pytest.raises(SchemaError, match="nothing to remember"):
+        hr.window_join(left, right, arrival="came", location=tmp_path, **asked)
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(SchemaError, match=r"one side .* is a stream"):
         hr.window_join(left, streaming, arrival="came", **asked)

@@ -47,13 +47,13 @@ def test_least_squares_is_that_of_scikit_learn(rows):
     assert (model.count_, model.rank_, model.iterations_) == (400, 4, 0)
 
 
-@pytest.mark.parametrize("ridge", [1e-3, 1.0, 250.0])
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 250.0])
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("solver", ["cholesky", "gradient"])
-def test_ridge_is_that_of_scikit_learn(rows, ridge, shifted, solver):
+def test_ridge_is_that_of_scikit_learn(rows, alpha, shifted, solver):
     moments = of_rows(NAMES, rows, rows.mean(axis=0) if shifted else None)
-    model = LinearRegression("y", ridge=ridge, solver=solver, tolerance=1e-12).fit(moments)
-    close(model, linear_model.Ridge(alpha=ridge).fit(rows[:, :4], rows[:, 4]))
+    model = LinearRegression("y", alpha=alpha, solver=solver, tolerance=1e-12).fit(moments)
+    close(model, linear_model.Ridge(alpha=alpha).fit(rows[:, :4], rows[:, 4]))
 
 
 @pytest.mark.parametrize(("label", "features"), [("y", ["c", "a"]), ("b", ["y", "d"]), ("c", None)])
@@ -77,7 +77,7 @@ def test_collinear_features_are_named_and_get_the_smallest_coefficients(rows):
     close(descended, model, rtol=1e-6)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a penalty decides between them
-        ridge = LinearRegression("y", ridge=1.0).fit(moments)
+        ridge = LinearRegression("y", alpha=1.0).fit(moments)
     close(ridge, linear_model.Ridge(alpha=1.0).fit(x, rows[:, 4]))
 
 
@@ -142,8 +142,8 @@ def test_moments_that_are_not_finite_are_refused(bad):
         ({"label": "y", "features": []}, r"no feature to predict 'y' from"),
         ({"label": "y", "features": "ab"}, r"pass a list: \['ab'\]"),
         ({"label": "y", "solver": "choleski"}, r"no solver 'choleski'(.|\n)*did you mean 'cholesky'"),
-        ({"label": "y", "ridge": -1}, r"ridge=-1 is out of range"),
-        ({"label": "y", "ridge": np.nan}, r"ridge=nan is out of range"),
+        ({"label": "y", "alpha": -1}, r"alpha=-1 is out of range"),
+        ({"label": "y", "alpha": np.nan}, r"alpha=nan is out of range"),
         ({"label": "y", "tolerance": 0}, r"tolerance=0 is out of range"),
         ({"label": "y", "max_iterations": 0}, r"max_iterations=0 is out of range"),
     ],
@@ -295,6 +295,6 @@ def test_spark_evaluates_predictions_itself(spark, rows):
 def test_a_clone_has_the_settings_and_nothing_else(rows):
     model = LinearRegression("y", ["a"], 2.0, "gradient", tolerance=1e-5, max_iterations=50).fit(of_rows(NAMES, rows))
     clone = model.clone()
-    assert repr(clone) == repr(model) == "LinearRegression('y', ('a',), ridge=2.0, solver='gradient')"
+    assert repr(clone) == repr(model) == "LinearRegression('y', ('a',), alpha=2.0, solver='gradient')"
     assert (clone.tolerance, clone.max_iterations) == (1e-5, 50)
     assert not hasattr(clone, "coef_")

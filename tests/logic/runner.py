@@ -147,7 +147,8 @@ class _Run:
         def create() -> None:
             if len(query.answers) != len(self.case.steps) + 1:
                 raise Wrong(f"not all answers are there: run python -m tests.logic.expect {self.case.name}")
-            view = engine.view(query.name, query.sql, strategy=self.strategy)
+            how = {"refresh": "full"} if self.strategy == "recompute" else {"strategy": self.strategy}
+            view = engine.view(query.name, query.sql, **how)
             self.before[query.name] = _rows(view.to_arrow())
 
         self._attempt(query.name, create)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.cli.screen import working
 from headrace.errors import StorageError
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(location: Path, *, existing: bool = False) -> Iterator[Engine]:
-    """Open the engine at `location`, and close it afterwards."""
+def opened(location: Path, *, existing: bool = False, **options: Any) -> Iterator[Engine]:
+    """Open the engine at `location`, and close it afterwards; options are those of `Engine`."""
     if existing and not (location / "headrace.json").is_file():
         raise StorageError(
             f"There is no Headrace state at {location}.",
@@ -29,7 +29,7 @@ def opened(location: Path, *, existing: bool = False) -> Iterator[Engine]:
         import headrace
 
         # Looking must not keep anybody from writing, nor wait for who does.
-        engine = headrace.connect(str(location), read_only=True) if existing else headrace.connect(str(location))
+        engine = headrace.connect(str(location), **({"read_only": True} if existing else {}), **options)
     try:
         yield engine
     finally:

@@ -52,10 +52,9 @@ def run(
     from headrace.sql.pipeline import read_pipeline
 
     statements = read_pipeline(pipeline)
-    with opened(location or pipeline.with_name(f"{pipeline.stem}.state")) as engine:
+    folder = location or pipeline.with_name(f"{pipeline.stem}.state")
+    with opened(folder, on_bad_rows=on_bad_rows.value) as engine:
         from headrace.cli.build import build
-
-        engine.on_bad_rows = on_bad_rows.value
 
         with working("Creating tables and views"):
             build(engine, statements, pipeline)

@@ -23,20 +23,19 @@ from headrace.engine.access import Access
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.handles import Table, View
-from headrace.engine.inputs import check_frame, columns_of
+from headrace.engine.inputs import columns_of, input_of
 from headrace.engine.maintenance import Maintenance
-from headrace.engine.models import Covariance, Model, settings
+from headrace.engine.models import Covariance, Model
 from headrace.engine.planning import Planner
-from headrace.engine.recompute import RECOMPUTE, Recomputer
+from headrace.engine.recompute import Recomputer
+from headrace.engine.requests import covariance_request, model_request, one_of, view_request
+from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
-from headrace.engine.watermarks import FINAL
 from headrace.engine.window_joins import WINDOW_JOIN, WindowJoinView, definition_of
-from headrace.errors import BadRowsError, HeadraceError, SchemaError
+from headrace.errors import BadRowsError, SchemaError
 from headrace.learn.regression import LinearRegression
-from headrace.relation import runfile
-from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.runtime.location import Location
 from headrace.sql.session import SqlSession
@@ -44,7 +43,6 @@ from headrace.sql.session import SqlSession
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 _BAD_ROWS = ("fail", "quarantine")
 _EXECUTORS = ("auto", "inline", "spark")
-_REFRESH = ("auto", "incremental", "full")
 
 Handle = View | Covariance | Model | WindowJoinView
 
@@ -84,12 +82,12 @@ class Engine:
         fsync: bool = False,
         read_only: bool = False,
     ) -> None:
-        _one_of("executor", executor, _EXECUTORS)
-        _one_of("on_bad_rows", on_bad_rows, _BAD_ROWS)
+        one_of("executor", executor, _EXECUTORS)
+        one_of("on_bad_rows", on_bad_rows, _BAD_ROWS)
         if buckets is not None and not 1 <= buckets <= 4096:
             raise SchemaError(f"buckets={buckets} is out of range", way_out="choose from 1 to 4096")
-        self.spark = spark
-        self.on_bad_rows = on_bad_rows
+        self._spark = spark
+        self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
         self._owns_session = False
         self._store = Store(Location(location), fsync=fsync, read_only=read_only)
@@ -118,6 +116,16 @@ class Engine:
             raise
 
     # -- what there is ------------------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that it runs on."""
+        return self._spark
+
+    @property
+    def on_bad_rows(self) -> str:
+        """What happens to bad rows, unless a step says otherwise."""
+        return self._on_bad_rows
 
     @property
     def location(self) -> Path:
@@ -217,26 +225,16 @@ class Engine:
         strategy : how the view is kept: "auto" chooses the one whose steps are estimated cheapest. "operators" keeps
             any query by incremental operators; "factorized" sums before it joins; "foreign-key" keeps live tuples,
             where the join follows declared keys to one root; "recursive" and "first-order" are there to be compared.
-            "recompute" has Spark run the query in every step that changes a table it reads.
-        refresh : "full" is strategy="recompute"; "incremental" never recomputes; "auto" does where that is cheaper.
+        refresh : "full" has Spark run the query in every step that changes a table it reads; "incremental" never does;
+            "auto" does where that is cheaper.
         order : a variable order for the join, as indented text, JSON or F-IVM's own form.
         partition : the variable by whose values the work is spread over buckets.
         final : windows of time that are over by the table's watermark leave the state, and their rows become final
             (`View.finals`). The view groups by a window of the watermark column, as in `GROUP BY window(ts, '1 hour')`.
         """
-        _one_of("refresh", refresh, _REFRESH)
-        if refresh == "full" and strategy not in ("auto", RECOMPUTE):
-            raise SchemaError(
-                f"view {name!r}: refresh='full' recomputes, and strategy={strategy!r} does not",
-                way_out="leave one of the two out",
-            )
-        asked: dict[str, Any] = {"strategy": RECOMPUTE if refresh == "full" else strategy}
-        asked |= {"order": order, "partition": partition}
-        if refresh == "incremental":
-            asked["refresh"] = refresh
-        if final:
-            asked[FINAL] = True
-        definition = Definition("view", sql, asked)
+        definition = view_request(
+            name, sql, strategy=strategy, refresh=refresh, order=order, partition=partition, final=final
+        )
         handle = self._create(name, definition)
         assert isinstance(handle, View)
         return handle
@@ -248,6 +246,7 @@ class Engine:
         features: Sequence[str] | None = None,
         *,
         strategy: str = "auto",
+        refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
     ) -> Covariance:
@@ -260,11 +259,12 @@ class Engine:
         over : the rows, as a SELECT over one table or a join. `GROUP BY column, ...` at its end keeps one set of
             moments a group.
         features : columns of the query, all numeric ones by default.
-        strategy, order, partition : as for `view`.
+        strategy, refresh, order, partition : as for `view`.
         """
-        asked = {"strategy": strategy, "order": order, "partition": partition}
-        chosen = None if features is None else list(features)
-        handle = self._create(name, Definition("covariance", over, asked | {"features": chosen}))
+        definition = covariance_request(
+            name, over, features, strategy=strategy, refresh=refresh, order=order, partition=partition
+        )
+        handle = self._create(name, definition)
         assert isinstance(handle, Covariance)
         return handle
 
@@ -275,6 +275,7 @@ class Engine:
         over: str,
         *,
         strategy: str = "auto",
+        refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
     ) -> Model:
@@ -284,15 +285,12 @@ class Engine:
         ----------
         model : what to fit, as in `hr.LinearRegression(label="price")`.
         over : the training rows, as for `covariance`; with GROUP BY there is one model a group.
-        strategy, order, partition : as for `view`.
+        strategy, refresh, order, partition : as for `view`.
         """
-        if not isinstance(model, LinearRegression):
-            raise SchemaError(
-                f"model {name!r}: {model!r} is no model", way_out="pass one, as in hr.LinearRegression(label='price')"
-            )
-        features = None if model.features is None else [*model.features, model.label]
-        asked = {"strategy": strategy, "order": order, "partition": partition, "features": features}
-        handle = self._create(name, Definition("model", over, asked | {"model": settings(model)}))
+        definition = model_request(
+            name, model, over, strategy=strategy, refresh=refresh, order=order, partition=partition
+        )
+        handle = self._create(name, definition)
         assert isinstance(handle, Model)
         return handle
 
@@ -388,14 +386,14 @@ class Engine:
             raise BadRowsError(
                 f"apply was given a {type(changes).__name__}", way_out="pass {table: changes}, as in {'orders': frame}"
             )
-        mode = on_bad_rows or self.on_bad_rows
-        _one_of("on_bad_rows", mode, _BAD_ROWS)
+        mode = on_bad_rows or self._on_bad_rows
+        one_of("on_bad_rows", mode, _BAD_ROWS)
         with self._lock:
             self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
-            inputs = {name: self._input(name, given) for name, given in changes.items()}
+            inputs = {name: input_of(self._catalogue.table(name).schema, given) for name, given in changes.items()}
             return self._maintenance.step(inputs, mode, source, start)
 
     def quarantine(self, table: str) -> pa.Table:
@@ -445,25 +443,15 @@ class Engine:
         """Tables, views, sources and sizes, as plain values."""
         if self._store.read_only:
             self._store.refresh()
-        snapshot = self._store.snapshot
-        return {
-            "location": str(self.location),
-            "step": snapshot.step,
-            "version": snapshot.version,
-            "buckets": self.buckets,
-            "state_bytes": snapshot.bytes(),
-            "tables": [_table_status(table) for table in self.tables.values()],
-            "views": [_view_status(view) for view in self.views.values()],
-            "sources": dict(snapshot.sources),
-            "quarantined": {name: self.quarantine(name).num_rows for name in snapshot.quarantine},
-            "late": {name: self.late(name).num_rows for name in snapshot.late},
-            "last_step": snapshot.summary,
-        }
+        found = status_of(self._catalogue, self._store.latest)
+        found["quarantined"] = {name: self.quarantine(name).num_rows for name in self._store.snapshot.quarantine}
+        found["late"] = {name: self.late(name).num_rows for name in self._store.snapshot.late}
+        return found
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns what is wrong, a line each."""
         with self._store.reader() as reader:
-            return [problem for path in reader.files() if (problem := _damage(path))]
+            return reader.damage()
 
     def close(self) -> None:
         """Stop streams and let go of the location; a session that `connect` started is stopped too."""
@@ -471,7 +459,7 @@ class Engine:
             self._streams.stop()
         self._store.close()
         if self._owns_session:
-            self.spark.stop()
+            self._spark.stop()
 
     def __enter__(self) -> Engine:
         return self
@@ -493,10 +481,6 @@ class Engine:
 
     def _plan(self, name: str, definition: Definition) -> PlannedView:
         return self._planner.plan(name, definition, self._access.statistics())
-
-    def _input(self, name: str, given: Any) -> ChangeBatch | DataFrame:
-        schema = self._catalogue.table(name).schema
-        return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
     def _sources(self) -> Any:
         if self._streams is None:
@@ -520,31 +504,3 @@ def connect(location: str | Path, *, cores: int | None = None, **options: Any) -
         raise
     engine._owns_session = running is None
     return engine
-
-
-def _table_status(table: Table) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": table.name, "rows": table.rows, "key": list(table.key)}
-    if (declared := table.schema.watermark) is not None:
-        at = None if table.watermark is None else table.watermark.isoformat()
-        found["watermark"] = {"column": declared.column, "delay": str(declared.delay), "at": at}
-    return found
-
-
-def _view_status(view: Handle) -> dict[str, Any]:
-    try:
-        return {"name": view.name, "rows": view.rows, "sql": view.sql}
-    except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else
-        return {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
-
-
-def _damage(path: Path) -> str | None:
-    try:
-        runfile.read(path).check()
-    except HeadraceError as error:
-        return error.what
-    return None
-
-
-def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")

@@ -69,7 +69,7 @@ class ForeignPlanner:
             raise UnsupportedSQLError(
                 f"view {name!r}: {analysed.plan.root_required} cannot be maintained: it is a condition on the groups "
                 f"only if a row of {analysed.plan.rows.sources[required].name} is joined once, but the root is {root}",
-                way_out="make the subquery a view of its own, and combine the answers; or use strategy='recompute'",
+                way_out="make the subquery a view of its own, and combine the answers; or use refresh='full'",
             )
         choice = {"strategy": FOREIGN, "sizes": known, "why": chosen.get("why", "it was asked for")}
         return PlannedView(replace(definition, chosen=choice), analysed, kernel, layout)

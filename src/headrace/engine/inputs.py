@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
-from headrace.relation.change import check_columns
+from headrace.relation.change import ChangeBatch, change_batch, check_columns
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType, sql_type
 from headrace.runtime.program import TableTask
@@ -39,6 +39,11 @@ def columns_of(table: str, schema: str | StructType | pa.Schema) -> list[Column]
         ) from error
     except SchemaError as error:
         raise SchemaError(f"table {table!r}: {error.what}", way_out=error.way_out) from error
+
+
+def input_of(schema: TableSchema, given: object) -> ChangeBatch | DataFrame:
+    """Changes of a table, as a user gave them, checked."""
+    return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
 
 def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:

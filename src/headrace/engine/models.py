@@ -277,7 +277,7 @@ def settings(model: LinearRegression) -> dict[str, Any]:
     return {
         "label": model.label,
         "features": None if model.features is None else list(model.features),
-        "ridge": model.ridge,
+        "alpha": model.alpha,
         "solver": model.solver,
         "tolerance": model.tolerance,
         "max_iterations": model.max_iterations,

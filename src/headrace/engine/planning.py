@@ -14,7 +14,7 @@ from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.foreign_views import ForeignPlanner, check_sums
 from headrace.engine.operator_views import OPERATORS, OperatorsPlanner
-from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery
+from headrace.engine.recompute import F_SQL, RECOMPUTED, Recomputed, RecomputedMoments, RecomputedQuery, spelled
 from headrace.engine.watermarks import FINAL
 from headrace.engine.window_joins import WINDOW_JOIN, plan_window_join
 from headrace.errors import SchemaError, UnsupportedSQLError, VariableOrderError
@@ -210,7 +210,7 @@ class Planner:
             if not statistics.tables[table].kept:
                 raise SchemaError(
                     f"view {name!r} cannot be recomputed: the rows of table {table!r} are not kept",
-                    way_out=f"register {table!r} with keep_rows=True, or leave strategy={strategy!r} out",
+                    way_out=f"register {table!r} with keep_rows=True, or leave {spelled(strategy)} out",
                 )
         return view
 
@@ -218,12 +218,12 @@ class Planner:
         if strategy == F_SQL and definition.kind == "view":
             raise SchemaError(
                 f"view {name!r}: strategy={F_SQL!r} writes moments as SQL, and this view is SQL already",
-                way_out="use strategy='recompute' to have Spark run it, or engine.covariance(...) for moments",
+                way_out="use refresh='full' to have Spark run it, or engine.covariance(...) for moments",
             )
         for what in ("partition",) if strategy == F_SQL else ("order", "partition"):
             if definition.asked.get(what) is not None:
                 raise SchemaError(
-                    f"view {name!r}: strategy={strategy!r} has no {what}, because Spark plans the query",
+                    f"view {name!r}: {spelled(strategy)} has no {what}, because Spark plans the query",
                     way_out=f"leave {what} out, or use 'factorized'",
                 )
 
@@ -274,7 +274,7 @@ class Planner:
         strategy = "factorized" if strategy == "auto" else strategy
         if strategy not in STRATEGIES:
             along_keys = (FOREIGN, OPERATORS) if definition.kind == "view" else ()
-            known = ", ".join(map(repr, (*STRATEGIES, *along_keys, *RECOMPUTED)))
+            known = ", ".join(map(repr, (*STRATEGIES, *along_keys, F_SQL)))
             raise SchemaError(f"strategy={strategy!r} is not known", way_out=f"use one of {known}")
         distinct = {}
         for source in join.sources:

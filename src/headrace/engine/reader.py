@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrame
 
+from headrace.errors import HeadraceError
 from headrace.relation import runfile
 from headrace.relation.runfile import StoredRun
 from headrace.runtime.log import Arrangements, BucketState, Snapshot
@@ -88,9 +89,25 @@ class Reader:
         """What the last step said of itself."""
         return self._snapshot.summary
 
-    def files(self) -> list[Path]:
-        """All files of the state."""
-        return [self._root / "runs" / name for name in sorted(self._snapshot.files())]
+    @property
+    def state_bytes(self) -> int:
+        """Size of the state."""
+        return self._snapshot.bytes()
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """The last micro-batch that was committed of each source."""
+        return dict(self._snapshot.sources)
+
+    def damage(self) -> list[str]:
+        """Read all files and check every checksum; gives what is wrong, a line each."""
+        found = []
+        for name in sorted(self._snapshot.files()):
+            try:
+                runfile.read(self._root / "runs" / name).check()
+            except HeadraceError as error:
+                found.append(error.what)
+        return found
 
     # -- tables -------------------------------------------------------------------------------------------------
 

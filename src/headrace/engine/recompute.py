@@ -44,6 +44,12 @@ RECOMPUTE, F_SQL = "recompute", "f-sql"
 RECOMPUTED = (RECOMPUTE, F_SQL)
 ANSWER = "answer"
 
+
+def spelled(strategy: str) -> str:
+    """What users write to have a view recomputed."""
+    return "refresh='full'" if strategy == RECOMPUTE else f"strategy={strategy!r}"
+
+
 # Moments have hundreds of columns; Spark would interpret their sums, several times slower, from 100 columns on.
 _COMPILED = {"spark.sql.codegen.maxFields": "10000"}
 

@@ -6,13 +6,16 @@ would take turns, and time would pass for one before the other was heard.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -46,45 +49,40 @@ def window_join(
     by_key: bool = False,
     arrival: str | None = None,
     location: str | Path | None = None,
-) -> DataFrame | WindowJoinStream:
+) -> WindowJoinStream:
     """Join two DataFrames by windows of time, and answer each window before all of its rows have come.
 
-    Two streaming DataFrames give a `WindowJoinStream`, which is started and stopped; its state is at `location`, and a
-    join that is made there again goes on where it was. Two bounded ones are played again in the order of `arrival`, to
-    their end, and give a DataFrame. Rows that cannot be right (no key or time, an event after its arrival) are set
-    aside.
+    A join of two streaming DataFrames is started and stopped; its state is at `location`, and a join that is made there
+    again goes on where it was. Two bounded ones are played again in the order of `arrival`, to their end, at once. Rows
+    that cannot be right (no key or time, an event after its arrival) are set aside.
 
     Parameters
     ----------
     on, time, arrival : columns that both DataFrames have. Without an arrival, rows of streams arrive as they are read.
     window, slide, emit_after, horizon, within, agg, estimator, interval, revisions, by_key : as for
-        `Engine.window_join`; of bounded DataFrames, `by_key` gives the rows of keys in place of the answers.
+        `Engine.window_join`.
+    location : a folder for what a join of streams must remember; bounded DataFrames need none.
 
-    The rows: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
+    The rows of `to_df()`: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
     asked = {"window": window, "slide": slide, "emit_after": emit_after, "horizon": horizon, "agg": agg}
     asked |= {"within": within, "estimator": estimator, "interval": interval, "revisions": revisions, "by_key": by_key}
     sides = _Sides(left, right, keys, time, arrival, Aggregate.parse(agg))
-    streaming = sides.is_streaming()
-    if not streaming and arrival is None:
+    if sides.is_streaming():
+        if location is None:
+            raise SchemaError(
+                "a window join of streams has no location", way_out="give location=, a folder for what it must remember"
+            )
+        return WindowJoinStream(sides, Path(location), asked)
+    if arrival is None:
         raise SchemaError(
             "a window join of bounded DataFrames has no arrival times",
             way_out="give arrival=, the column that says when a row arrived",
         )
-    if streaming and location is None:
-        raise SchemaError(
-            "a window join of streams has no location", way_out="give location=, a folder for what it must remember"
-        )
-    if streaming:
-        assert location is not None
-        return WindowJoinStream(sides, Path(location), asked)
-    with tempfile.TemporaryDirectory(prefix="headrace-window-join-") as folder:
-        stream = WindowJoinStream(sides, Path(folder) / "state", asked)
-        with stream:
-            stream.engine.apply({_TABLE: sides.rows()})
-            found = stream.view.by_key(ended=True) if by_key else stream.view.at_the_end()
-    return left.sparkSession.createDataFrame(found)
+    if location is not None:
+        raise SchemaError("a window join of bounded DataFrames has nothing to remember", way_out="leave location out")
+    return WindowJoinStream(sides, None, asked)
 
 
 @dataclass(frozen=True)
@@ -158,68 +156,83 @@ class _Sides:
 
 
 class WindowJoinStream:
-    """A window join of two streams; close it, or use it in a `with` statement."""
+    """A window join of two DataFrames; close it, or use it in a `with` statement."""
 
-    def __init__(self, sides: _Sides, location: Path, asked: dict[str, Any]) -> None:
+    def __init__(self, sides: _Sides, location: Path | None, asked: dict[str, Any]) -> None:
         columns = sides.ddl
-        self.engine = Engine(sides.left.sparkSession, location, on_bad_rows="quarantine")
+        self._has_ended = not sides.is_streaming()
+        folder = location or Path(tempfile.mkdtemp(prefix="headrace-window-join-"))
+        self._engine = Engine(sides.left.sparkSession, folder, on_bad_rows="quarantine")
+        # Nobody has to close what has ended: it goes with the object.
+        self._end = weakref.finalize(self, _end, self._engine, folder) if location is None else None
         try:
-            self.engine.table(_TABLE, columns, append_only=True, keep_rows=False)
+            self._engine.table(_TABLE, columns, append_only=True, keep_rows=False)
             side = "left" if sides.aggregate.side == 0 else "right"
             if sides.aggregate.column is not None:
                 asked = asked | {"agg": f"{sides.aggregate.function}({side}.{_VALUE})"}
-            self.view: WindowJoinView = self.engine.window_join(
+            self._view: WindowJoinView = self._engine.window_join(
                 _NAME, _TABLE, _TABLE, on=sides.keys, time=_EVENT, arrival=_ARRIVAL, only=_SIDES, **asked
             )
-            if sides.left.isStreaming:
-                self.engine.stream(_TABLE, sides.rows())
+            if self._has_ended:
+                self._engine.apply({_TABLE: sides.rows()})
+            else:
+                self._engine.stream(_TABLE, sides.rows())
         except BaseException:
-            self.engine.close()
+            self.close()
             raise
 
     def start(self) -> None:
         """Start to read both streams, until `stop`."""
-        self.engine.start()
+        if not self._has_ended:
+            self._engine.start()
 
     def stop(self) -> None:
         """Stop reading; an error that ended a stream is raised here."""
-        self.engine.stop()
+        if not self._has_ended:
+            self._engine.stop()
 
     def process_available(self) -> None:
         """Read both streams until they have no more rows for now."""
-        self.engine.process_available()
+        if not self._has_ended:
+            self._engine.process_available()
 
     def to_df(self) -> DataFrame:
-        """The answers so far."""
-        return self.view.to_df()
+        """The answers so far; of bounded DataFrames, those at the end."""
+        return self._engine.spark.createDataFrame(self.to_arrow()) if self._has_ended else self._view.to_df()
 
     def to_arrow(self) -> pa.Table:
         """The answers so far, as an Arrow table."""
-        return self.view.to_arrow()
+        return self._view.at_the_end() if self._has_ended else self._view.to_arrow()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The answers so far, as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
 
     def by_key(self) -> pa.Table:
         """What each key of each window comes to, if that was asked for."""
-        return self.view.by_key()
+        return self._view.by_key(ended=self._has_ended)
 
     def changes(self) -> pa.Table:
         """What the last batch changed, with `__diff`."""
-        return self.view.changes()
+        return self._view.changes()
 
     def late(self) -> pa.Table:
         """Rows that came after the horizon."""
-        return self.view.late()
+        return self._view.late()
 
     def explain(self) -> WindowJoinExplanation:
         """Say how the join is kept, and what it costs."""
-        return self.view.explain()
+        return self._view.explain()
 
     def quarantine(self) -> pa.Table:
         """Rows that cannot be right, with the reason."""
-        return self.engine.quarantine(_TABLE)
+        return self._engine.quarantine(_TABLE)
 
     def close(self) -> None:
         """Stop, and let go of the location."""
-        self.engine.close()
+        if self._end is not None:
+            self._end()
+        self._engine.close()
 
     def __enter__(self) -> WindowJoinStream:
         return self
@@ -228,6 +241,11 @@ class WindowJoinStream:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _end(engine: Engine, folder: Path) -> None:
+    engine.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _column(name: str) -> Any:

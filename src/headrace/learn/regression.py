@@ -34,7 +34,7 @@ class NotConvergedWarning(UserWarning):
 class LinearRegression:
     """Least squares with an intercept, and optionally a ridge penalty, over the moments of a view.
 
-    The answer is that of scikit-learn's `LinearRegression`, or of its `Ridge(alpha=ridge)`, on the rows of the join.
+    The answer is that of scikit-learn's `LinearRegression`, or of its `Ridge(alpha=alpha)`, on the rows of the join.
     Where features depend on one another it is the one with the smallest coefficients, with a `CollinearWarning`.
 
     >>> x = np.array([0.0, 1.0, 2.0, 3.0])
@@ -50,7 +50,7 @@ class LinearRegression:
         The feature to predict.
     features
         The features to predict it from; all others, if left out.
-    ridge
+    alpha
         The weight of the squared coefficients in what is minimised; the intercept is not penalised.
     solver
         "cholesky" solves at once. "gradient" descends, from the last parameters on where there are some, so that
@@ -72,7 +72,7 @@ class LinearRegression:
         self,
         label: str,
         features: Sequence[str] | None = None,
-        ridge: float = 0.0,
+        alpha: float = 0.0,
         solver: str = "cholesky",
         *,
         tolerance: float = 1e-9,
@@ -85,25 +85,25 @@ class LinearRegression:
             _check_features(label, chosen)
         if solver not in SOLVERS:
             raise SchemaError(f"there is no solver {solver!r}", way_out=instead([solver], SOLVERS))
-        if not 0 <= ridge < np.inf:
-            raise SchemaError(f"ridge={ridge} is out of range", way_out="choose 0 (no penalty) or a positive number")
+        if not 0 <= alpha < np.inf:
+            raise SchemaError(f"alpha={alpha} is out of range", way_out="choose 0 (no penalty) or a positive number")
         if not 0 < tolerance < 1:
             raise SchemaError(f"tolerance={tolerance} is out of range", way_out="choose one between 0 and 1")
         if max_iterations < 1:
             raise SchemaError(f"max_iterations={max_iterations} is out of range", way_out="choose at least 1")
-        self.label, self.features, self.ridge, self.solver = label, chosen, float(ridge), solver
+        self.label, self.features, self.alpha, self.solver = label, chosen, float(alpha), solver
         self.tolerance, self.max_iterations = tolerance, max_iterations
         self.total_iterations_ = 0
 
     def __repr__(self) -> str:
-        return f"LinearRegression({self.label!r}, {self.features!r}, ridge={self.ridge}, solver={self.solver!r})"
+        return f"LinearRegression({self.label!r}, {self.features!r}, alpha={self.alpha}, solver={self.solver!r})"
 
     def clone(self) -> LinearRegression:
         """Return a model with the same settings that has not been fitted."""
         return LinearRegression(
             self.label,
             self.features,
-            self.ridge,
+            self.alpha,
             self.solver,
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
@@ -121,7 +121,7 @@ class LinearRegression:
             names = tuple(name for name in moments.features if name != self.label)
             _check_features(self.label, names)
         selected = moments.select((*names, self.label))
-        system = _System.of(selected, self.ridge)
+        system = _System.of(selected, self.alpha)
         start = self.coef_ if getattr(self, "feature_names_", None) == names else np.zeros(len(names))
         null = system.null_space()
         if self.solver == "gradient":
@@ -206,7 +206,7 @@ class _System:
     large_means: bool
 
     @classmethod
-    def of(cls, moments: Moments, ridge: float) -> _System:
+    def of(cls, moments: Moments, alpha: float) -> _System:
         _check_finite(moments)
         centred = moments.centred()
         square, spread = np.diagonal(moments.shifted_cofactor)[:-1], np.diagonal(centred)[:-1].copy()
@@ -219,9 +219,9 @@ class _System:
         centred[:-1][constant] = 0.0
         centred[:, :-1][:, constant] = 0.0
         spread[constant] = 0.0
-        penalised = spread + ridge
+        penalised = spread + alpha
         scale = np.sqrt(np.where(penalised > 0, penalised, 1.0))
-        matrix = (centred[:-1, :-1] + ridge * np.eye(len(scale))) / np.outer(scale, scale)
+        matrix = (centred[:-1, :-1] + alpha * np.eye(len(scale))) / np.outer(scale, scale)
         np.fill_diagonal(matrix, (penalised > 0).astype(np.float64))
         lost = np.max(square / scale**2, initial=1.0, where=~constant)
         unsure = min(0.5, (16 * _EPS + rounding / 2) * np.sqrt(len(scale)) * lost)

@@ -53,9 +53,19 @@ class UpdateFile:
     ) -> None:
         if batch < 1:
             raise SchemaError(f"a batch of {batch} updates holds nothing", way_out="give a batch of 1 or more")
-        self.path = Path(path)
-        self.batch = batch
+        self._path = Path(path)
+        self._batch = batch
         self._form = UpdateForm(schemas, codes)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
+    def batch(self) -> int:
+        """Updates a batch."""
+        return self._batch
 
     def __iter__(self) -> Iterator[dict[str, pa.Table]]:
         return (changes for _, changes in self.batches())

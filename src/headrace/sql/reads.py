@@ -67,7 +67,7 @@ def check_readable(session: SqlSession, view: str, generated: str) -> None:
         reason = error.what.splitlines()[0]
         raise UnsupportedSQLError(
             f"view {view!r}: the part {generated} cannot be written as SQL: {reason}",
-            way_out="use strategy='recompute', which runs the query as you wrote it, or write the expression otherwise",
+            way_out="use refresh='full', which runs the query as you wrote it, or write the expression otherwise",
         ) from None
 
 

@@ -93,7 +93,7 @@ class Refusals:
 
     def refuse_for_now(self, what: str, why: str, way_out: str) -> NoReturn:
         """Refuse what Spark could still recompute."""
-        self.refuse(what, why, f'{way_out}; or let Spark recompute the view at every step, with strategy="recompute"')
+        self.refuse(what, why, f'{way_out}; or let Spark recompute the view at every step, with refresh="full"')
 
     def text(self, node: Jvm) -> str:
         """The part of the query that a node came from, or Spark's rendering where the origin is lost."""

@@ -29,7 +29,7 @@ from headrace.bench.disorder.stream_progress import Progress
 from headrace.bench.disorder.workload import LENGTH, QUERIES, Sides, Workload
 from headrace.bench.measuring.cores import check_cores, run_bound
 from headrace.bench.measuring.screen import named_numbers
-from headrace.engine.window_streams import WindowJoinStream, window_join
+from headrace.engine.window_streams import window_join
 from headrace.runtime.session import local_session
 from headrace.window.estimators import ESTIMATORS
 
@@ -177,7 +177,6 @@ def _headrace(spark: SparkSession, root: Path, sides: Sides, options: argparse.N
         estimator=options.estimator,
         location=root / "headrace",
     )
-    assert isinstance(join, WindowJoinStream)  # both are streams
     with join:
         join.process_available()
         answers = join.to_arrow()

@@ -239,7 +239,11 @@ def _keep(data: Data, views: Mapping[str, str], strategy: str, told: _Told | Non
 def _fill(engine: Engine, name: str, sql: str, strategy: str, kept: _Kept) -> View | None:
     start = time.perf_counter()
     try:
-        view = engine.view(name, sql, strategy=strategy)
+        view = (
+            engine.view(name, sql, refresh="full")
+            if strategy == RECOMPUTE
+            else engine.view(name, sql, strategy=strategy)
+        )
     except HeadraceError as error:
         kept.problems[name] = {"refused": " ".join(error.what.split())[:_SHOWN]}
         return None

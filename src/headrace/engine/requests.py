@@ -1,0 +1,77 @@
+"""What users ask for, as definitions: options that contradict each other are refused before anything is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.engine.definition import Definition
+from headrace.engine.models import settings
+from headrace.engine.recompute import RECOMPUTE
+from headrace.engine.watermarks import FINAL
+from headrace.errors import SchemaError
+from headrace.learn.regression import LinearRegression
+
+_REFRESH = ("auto", "incremental", "full")
+
+Order = str | Mapping[str, Any] | None
+
+
+def view_request(
+    name: str, sql: str, *, strategy: str, refresh: str, order: Order, partition: str | None, final: bool
+) -> Definition:
+    """The definition of a SQL view."""
+    asked = _kept_by(name, strategy, refresh, order, partition)
+    return Definition("view", sql, asked | ({FINAL: True} if final else {}))
+
+
+def covariance_request(
+    name: str,
+    over: str,
+    features: Sequence[str] | None,
+    *,
+    strategy: str,
+    refresh: str,
+    order: Order,
+    partition: str | None,
+) -> Definition:
+    """The definition of moments."""
+    chosen = None if features is None else list(features)
+    return Definition("covariance", over, _kept_by(name, strategy, refresh, order, partition) | {"features": chosen})
+
+
+def model_request(
+    name: str, model: LinearRegression, over: str, *, strategy: str, refresh: str, order: Order, partition: str | None
+) -> Definition:
+    """The definition of a model."""
+    if not isinstance(model, LinearRegression):
+        raise SchemaError(
+            f"model {name!r}: {model!r} is no model", way_out="pass one, as in hr.LinearRegression(label='price')"
+        )
+    features = None if model.features is None else [*model.features, model.label]
+    asked = _kept_by(name, strategy, refresh, order, partition)
+    return Definition("model", over, asked | {"features": features, "model": settings(model)})
+
+
+def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that an option does not know."""
+    if given not in allowed:
+        raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")
+
+
+def _kept_by(name: str, strategy: str, refresh: str, order: Order, partition: str | None) -> dict[str, Any]:
+    """How a view is to be kept. Recomputing is a strategy inside, and `refresh="full"` to users."""
+    one_of("refresh", refresh, _REFRESH)
+    if strategy == RECOMPUTE:
+        raise SchemaError(
+            f"view {name!r}: strategy={strategy!r} is not known",
+            way_out="use refresh='full' to have Spark recompute it",
+        )
+    if refresh == "full" and strategy != "auto":
+        raise SchemaError(
+            f"view {name!r}: refresh='full' recomputes, and strategy={strategy!r} does not",
+            way_out="leave one of the two out",
+        )
+    asked: dict[str, Any] = {"strategy": RECOMPUTE if refresh == "full" else strategy}
+    asked |= {"order": order, "partition": partition}
+    return asked | ({"refresh": refresh} if refresh == "incremental" else {})

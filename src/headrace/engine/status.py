@@ -1,0 +1,43 @@
+"""What `Engine.status` and `headrace status` show: all there is, as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.handles import Table
+from headrace.engine.reader import Reader
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Handle
+
+
+def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
+    """Tables, views, sources and sizes."""
+    return {
+        "location": reader.root,
+        "step": reader.step,
+        "version": reader.version,
+        "buckets": reader.buckets,
+        "state_bytes": reader.state_bytes,
+        "tables": [_table(table) for table in catalogue.table_handles.values()],
+        "views": [_view(view) for view in catalogue.handles.values()],
+        "sources": reader.sources,
+        "last_step": reader.summary,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": table.name, "rows": table.rows, "key": list(table.key)}
+    if (declared := table.schema.watermark) is not None:
+        at = None if table.watermark is None else table.watermark.isoformat()
+        found["watermark"] = {"column": declared.column, "delay": str(declared.delay), "at": at}
+    return found
+
+
+def _view(view: Handle) -> dict[str, Any]:
+    try:
+        return {"name": view.name, "rows": view.rows, "sql": view.sql}
+    except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else
+        return {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
