@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.window.streams import recomputed, steady
-from tests.window.test_view import batches, expected
+from tests.window.test_window_view import batches, expected
 
 import headrace as hr
 from headrace.datasets.disorder import Stream

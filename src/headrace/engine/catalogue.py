@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.definition import Definition, PlannedView
 from headrace.errors import SchemaError
+from headrace.operators.kernel import ViewKernel
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import TableSchema
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
@@ -77,6 +78,11 @@ class Catalogue:
     def views(self) -> dict[str, PlannedView]:
         """How each view is kept."""
         return {name: entry.planned for name, entry in self._entries.items()}
+
+    @property
+    def kernels(self) -> dict[str, ViewKernel]:
+        """What maintains each view."""
+        return {name: entry.planned.kernel for name, entry in self._entries.items()}
 
     @property
     def table_handles(self) -> dict[str, Table]:

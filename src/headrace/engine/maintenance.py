@@ -19,7 +19,7 @@ from headrace.engine.centring import with_shifts
 from headrace.engine.definition import PlannedView
 from headrace.engine.filling import fill
 from headrace.engine.late import Late, without_late
-from headrace.engine.recompute import Recomputed, RecomputedQuery, Recomputer
+from headrace.engine.recompute import Recomputer, recomputed
 from headrace.engine.step import Step
 from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
@@ -27,7 +27,6 @@ from headrace.engine.watermarks import Windows, is_final, windows_of
 from headrace.errors import BadRowsError, SchemaError, StepFailedError
 from headrace.operators.explain import traffic_numbers
 from headrace.operators.kernel import ViewChange, ViewKernel
-from headrace.operators.tree_view import TreeView
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.program import (
@@ -89,10 +88,9 @@ class Maintenance:
         """Have the views recomputed that read a table which has changed."""
         changed = outcome.result.buckets
         due = {
-            name: view.kernel
-            for name, view in self._catalogue.views.items()
-            if isinstance(view.kernel, Recomputed)
-            and any(table_arrangement(table) in changed for table in view.kernel.tables)
+            name: kernel
+            for name, kernel in recomputed(self._catalogue.kernels).items()
+            if any(table_arrangement(table) in changed for table in kernel.tables)
         }
         if not due:
             return outcome
@@ -111,20 +109,21 @@ class Maintenance:
         rows = {table: latest.rows(table) for table in view.tables}
         filled = [table for table, count in rows.items() if count]
         self._check_fillable(name, view, filled)
-        seeds = view.kernel.seeds if isinstance(view.kernel, TreeView) else {}
-        if not filled and not seeds and not isinstance(view.kernel, RecomputedQuery):
+        if not filled and view.kernel.starts_empty:
             return view, {}
         with self._store.reader() as reader:
             try:
                 some = {t: partial(frames.some_rows, reader.root, tables[t], reader.arrangements) for t in filled}
                 view = with_shifts(view, some) or view
-                if isinstance(view.kernel, Recomputed):
-                    return view, self._refilled(name, view.kernel)
+                if computed := recomputed({name: view.kernel}):
+                    result = self._recomputer.run(computed, tables, {})
+                    self._untold(name, result)
+                    return view, result.buckets
                 analysed = {} if view.analysed is None else {name: view.analysed}
                 tasks = [
                     TableTask(tables[t], _view_tasks(name, view.kernel, t), store=False) for t in filled or view.tables
                 ]
-                program = replace(self._program(tuple(tasks), {name: view}), seeds={name: seeds})
+                program = replace(self._program(tuple(tasks), {name: view}), seeds={name: view.kernel.seeds})
                 # Without rows there is still what it says of tables that have none.
                 empty = run_later_stages(program, BucketResult()) if not filled else None
                 result = empty or fill(self._step_runner, program, analysed)
@@ -145,11 +144,6 @@ class Maintenance:
                 )
         if is_final(view):
             windows_of(name, view, self._catalogue.schemas)
-
-    def _refilled(self, name: str, kernel: Recomputed) -> Arrangements:
-        result = self._recomputer.run({name: kernel}, self._catalogue.tables, {})
-        self._untold(name, result)
-        return result.buckets
 
     def _untold(self, name: str, result: BucketResult) -> None:
         """Filling a view is no change to it: nobody is told, so what it wrote as changes can go."""

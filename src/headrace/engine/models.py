@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -20,8 +20,6 @@ from headrace.engine.recomputed import RecomputeExplanation, explain_recomputed
 from headrace.errors import SchemaError
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.explain import JoinExplanation
-from headrace.factorized.join_view import JoinView
-from headrace.factorized.moments import MomentsAlgebra
 from headrace.learn.grouped import predict_by_group
 from headrace.learn.moments import Moments
 from headrace.learn.regression import LinearRegression
@@ -32,6 +30,20 @@ from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
 
 Numbers = NDArray[np.float64]
+
+
+class KeepsMoments(Protocol):
+    """A kernel whose answer is moments, however it comes to them."""
+
+    @property
+    def answer(self) -> MomentsAnswer:
+        """How the answer is kept."""
+        ...
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The variables that it has moments of, in the order in which they are kept."""
+        ...
 
 
 class Covariance:
@@ -157,10 +169,8 @@ class Covariance:
         return self._access.state.read(self._read_from)
 
     def _read_from(self, reader: Reader) -> tuple[pa.Table, Numbers]:
-        kernel = self.planned.kernel
-        assert isinstance(kernel, JoinView | RecomputedMoments)
-        answer = kernel.answer
-        assert isinstance(answer, MomentsAnswer)
+        kernel = cast(KeepsMoments, self.planned.kernel)  # no other kernel is planned for moments
+        answer, names = kernel.answer, self._variables()
         assert self.planned.analysed is not None
         ring = Ring(answer.degree)
         buckets = reader.states(self.name, MOMENTS)
@@ -176,11 +186,7 @@ class Covariance:
             columns = [run.values[f"k{i}"] if column is None else column for i, column in enumerate(decoded)]
             tables.append(pa.table(columns, schema=schema))
             rows.append(run.payload[0])
-        order = list(range(answer.degree))
-        if isinstance(kernel, JoinView):
-            assert isinstance(kernel.algebra, MomentsAlgebra)
-            stored, names = kernel.algebra.features(kernel.plan.root), self._variables()
-            order = [stored.index(names[feature]) for feature in self.features]
+        order = [kernel.features.index(names[feature]) for feature in self.features]
         whole = np.concatenate(rows) if rows else ring.zeros(0)[0]
         if not self.groups and not len(whole):
             whole = ring.zeros(1)[0]

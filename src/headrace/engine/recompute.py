@@ -24,7 +24,7 @@ from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.fsql import over_rows, rewrite
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.moments import MomentsAlgebra
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange, ViewKernel
 from headrace.relation.arrangement import AnyRun, scan
 from headrace.relation.change import cancelled
 from headrace.relation.columns import whole
@@ -54,7 +54,7 @@ def spelled(strategy: str) -> str:
 _COMPILED = {"spark.sql.codegen.maxFields": "10000"}
 
 
-class Recomputed(ABC):
+class Recomputed(ViewKernel, ABC):
     """A view without map sides and stages: nothing of a change ever reaches it, only its tables."""
 
     sides: tuple[MapSide, ...] = ()
@@ -109,6 +109,10 @@ class RecomputedQuery(Recomputed):
     schema: Schema
 
     part = ANSWER
+
+    @property
+    def starts_empty(self) -> bool:
+        return False  # a query may say something of tables that have no rows
 
     @property
     def arrangements(self) -> Mapping[str, Group]:
@@ -221,6 +225,11 @@ class RecomputedMoments(Recomputed):
         if not self.groups:
             return ViewChange(updated=min(1, inserted + deleted + updated)), None
         return ViewChange(inserted, deleted, updated), None
+
+
+def recomputed(views: Mapping[str, ViewKernel]) -> dict[str, Recomputed]:
+    """Those of some views that Spark computes anew."""
+    return {name: view for name, view in views.items() if isinstance(view, Recomputed)}
 
 
 class Recomputer:

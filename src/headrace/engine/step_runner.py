@@ -24,7 +24,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine.inputs import with_catalyst
 from headrace.errors import StepFailedError
-from headrace.operators.tree_view import TreeView
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
 from headrace.relation.columns import take_rows
@@ -206,8 +205,7 @@ def all_by_catalyst(program: Program) -> Program:
 
 
 def _by_catalyst(view: ViewTask, prefix: str) -> ViewTask:
-    kernel = view.kernel.evaluated_by_catalyst() if isinstance(view.kernel, TreeView) else view.kernel
-    return replace(view, prefix=prefix, kernel=kernel)
+    return replace(view, prefix=prefix, kernel=view.kernel.evaluated_by_catalyst())
 
 
 def translating_spark_errors(run: Callable[[], T]) -> T:

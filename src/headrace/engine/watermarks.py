@@ -8,7 +8,7 @@ adds them to the view's final rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,8 +17,6 @@ from headrace.engine.step_runner import Outcome, StepRunner, translating_spark_e
 from headrace.engine.store import Store
 from headrace.errors import SchemaError
 from headrace.operators.closed import Closing
-from headrace.operators.tree_view import TreeView
-from headrace.operators.view import AggregateView
 from headrace.plan.expression import Expression
 from headrace.plan.timewindow import WindowBound, window_bound
 from headrace.plan.view import Shape
@@ -65,7 +63,7 @@ def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) 
     ------
     SchemaError : the view has none, or it could not say which of them are over.
     """
-    sources = list(_keys_of(view))
+    sources = view.kernel.row_keys
     table = sources[0][0] if sources else ""
     if len({source for source, _ in sources}) != 1 or view.layout is None:
         raise _not_closable(name, "it is not a grouping of the rows of one table")
@@ -171,18 +169,9 @@ def _files(arrangements: Arrangements) -> set[str]:
     return {run.name for buckets in arrangements.values() for state in buckets.values() for run in state.runs}
 
 
-def _keys_of(view: PlannedView) -> Iterator[tuple[str, tuple[Expression, ...]]]:
-    """The keys of a view as they are made of rows: of each source, the table and the expressions."""
-    kernel = view.kernel
-    if isinstance(kernel, AggregateView):
-        yield kernel.layout.plan.table, kernel.layout.plan.keys
-    elif isinstance(kernel, TreeView) and len(kernel.tree.nodes) == 1:
-        keys = len(kernel.tree.root.plan.keys)
-        for feed in kernel.tree.root.port.feeds:
-            yield feed.table, feed.outputs[:keys]
-
-
-def _window(table: str, column: str, key: int, sources: list[tuple[str, tuple[Expression, ...]]]) -> WindowsOf | None:
+def _window(
+    table: str, column: str, key: int, sources: Sequence[tuple[str, tuple[Expression, ...]]]
+) -> WindowsOf | None:
     """What one of the keys is, if it is the same bound of a window of the watermark column in all sources."""
     bounds = [window_bound(keys[key]) for _, keys in sources]
     first = bounds[0]

@@ -19,8 +19,9 @@ from headrace.factorized.algebra import Algebra
 from headrace.factorized.bucket import Bucket, part_name
 from headrace.factorized.delta import grouped
 from headrace.factorized.maintenance import MaintenancePlan, Stage, passed_on
+from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.delta import split
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewKernel
 from headrace.plan.join import JoinPlan, Source
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
@@ -48,7 +49,7 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True)
-class JoinView:
+class JoinView(ViewKernel):
     """A maintained view over a join."""
 
     join: JoinPlan
@@ -57,6 +58,12 @@ class JoinView:
     algebra: Algebra
     answer: Answer
     buckets: int
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The variables whose moments the answer has, in their order; of moments only."""
+        assert isinstance(self.algebra, MomentsAlgebra)
+        return self.algebra.features(self.plan.root)
 
     @cached_property
     def sides(self) -> tuple[MapSide, ...]:

@@ -21,7 +21,7 @@ from headrace.foreign.live import LiveJoin, Tuples
 from headrace.foreign.output import JoinedRowsOutput
 from headrace.operators.aggregate import maintain
 from headrace.operators.delta import deltas, group_words, split
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewKernel
 from headrace.operators.layout import COUNT, GROUPS, ViewLayout
 from headrace.operators.operator import grown
 from headrace.plan.rows import JoinedRows
@@ -35,7 +35,7 @@ from headrace.rings import Group
 
 
 @dataclass(frozen=True)
-class ForeignView:
+class ForeignView(ViewKernel):
     """A maintained view over a foreign-key join."""
 
     rows: JoinedRows

@@ -124,7 +124,10 @@ class Reduced:
 
 
 class ViewKernel(Protocol):
-    """A maintained view as pure functions over runs."""
+    """A maintained view as pure functions over runs.
+
+    Kernels inherit from it, for the answers that most of them give to what few are asked for.
+    """
 
     @property
     def sides(self) -> tuple[MapSide, ...]:
@@ -156,3 +159,25 @@ class ViewKernel(Protocol):
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
         """Add what arrived in a bucket to its state."""
         ...
+
+    @property
+    def seeds(self) -> Lifted:
+        """What a new view gets before the first row: what it says of tables that have none."""
+        return {}
+
+    @property
+    def starts_empty(self) -> bool:
+        """Whether there is nothing to keep while the tables are empty."""
+        return not self.seeds
+
+    @property
+    def row_keys(self) -> Sequence[tuple[str, tuple[Expression, ...]]]:
+        """The keys of the answer as they are made of rows: of each source, the table and the expressions.
+
+        There are none if the answer does not follow from the rows of each source by themselves.
+        """
+        return ()
+
+    def evaluated_by_catalyst(self) -> ViewKernel:
+        """The same view over the same state, with Catalyst in place of kernels wherever it evaluates something."""
+        return self

@@ -22,12 +22,13 @@ from headrace.operators.feeds import fed, repeated
 from headrace.operators.group import GroupLayout, GroupOperator
 from headrace.operators.join import JoinLayout, JoinOperator
 from headrace.operators.keeping import Keeping
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic, ViewKernel
 from headrace.operators.layout import COUNT, ViewLayout
 from headrace.operators.not_in import NotInOperator, seen_part
 from headrace.operators.operator import Operator, given
 from headrace.operators.placement import FeedId, Placement, Placer
 from headrace.operators.top import TopLayout, TopOperator
+from headrace.plan.expression import Expression
 from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Tree
 from headrace.relation.run import Run
 from headrace.rings import Group
@@ -36,7 +37,7 @@ _FEED = "feed"
 
 
 @dataclass(frozen=True)
-class TreeView:
+class TreeView(ViewKernel):
     """A maintained view of any query.
 
     Parameters
@@ -106,6 +107,13 @@ class TreeView:
             MapSide(f.table, f.source, f.condition, f.outputs, () if f.times is None else (f.times,))
             for _, f in self._sources.values()
         )
+
+    @property
+    def row_keys(self) -> list[tuple[str, tuple[Expression, ...]]]:
+        if len(self.tree.nodes) > 1:
+            return []
+        keys = len(self.tree.root.plan.keys)
+        return [(feed.table, feed.outputs[:keys]) for feed in self.tree.root.port.feeds]
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:

@@ -10,14 +10,15 @@ import numpy as np
 
 from headrace.operators.aggregate import maintain
 from headrace.operators.delta import deltas, group_words, not_summable, split
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewKernel
 from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.plan.expression import Expression
 from headrace.relation import kernels
 from headrace.rings import Group
 
 
 @dataclass(frozen=True)
-class AggregateView:
+class AggregateView(ViewKernel):
     """COUNT, SUM, AVG, MIN, MAX and COUNT(DISTINCT) of the rows of one table, by group."""
 
     layout: ViewLayout
@@ -26,6 +27,10 @@ class AggregateView:
     def sides(self) -> tuple[MapSide, ...]:
         plan = self.layout.plan
         return (MapSide(plan.table, "", plan.condition, plan.keys, plan.arguments),)
+
+    @property
+    def row_keys(self) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+        return ((self.layout.plan.table, self.layout.plan.keys),)
 
     @property
     def arrangements(self) -> Mapping[str, Group]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewChange
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewChange, ViewKernel
 from headrace.operators.layout import COUNT
 from headrace.plan.expression import Expression
 from headrace.relation import kernels
@@ -65,7 +65,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class WindowView:
+class WindowView(ViewKernel):
     """A maintained window join.
 
     Parameters
