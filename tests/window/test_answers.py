@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from tests.window.streams import arrivals_of, recomputed, steady
 
+from headrace.bench.disorder.local_join import Bucket, WindowJoin
 from headrace.datasets.disorder import Stream
 from headrace.window.answers import Answer, Answers
 from headrace.window.estimator_state import to_text
 from headrace.window.estimators import make_estimator
-from headrace.window.join import WindowJoin
 from headrace.window.spec import WindowSpec
-from headrace.window.tally import Bucket, Tally
+from headrace.window.tally import Tally
 
 SPEC = WindowSpec.parse("10 ms", emit_after="8 ms", horizon="25 ms")
 

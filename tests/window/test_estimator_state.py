@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tests.window.streams import arrivals_of, steady
 
+from headrace.bench.disorder.local_join import Bucket
 from headrace.errors import CorruptFileError
 from headrace.window.answers import Answer, Answers
 from headrace.window.estimator_state import from_text, to_text
 from headrace.window.estimators import ESTIMATORS, make_estimator
 from headrace.window.spec import WindowSpec
-from headrace.window.tally import Bucket
 
 
 def told(answer: Answer) -> tuple[object, ...]:

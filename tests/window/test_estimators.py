@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.window.streams import arrivals_of, recomputed, steady
 
+from headrace.bench.disorder.local_join import WindowJoin
 from headrace.datasets.delays import DelayLaw, Drift, Exponential, Step, Uniform
 from headrace.datasets.disorder import Rate, Stream
 from headrace.errors import SchemaError
@@ -13,7 +14,6 @@ from headrace.window.aema import AdaptiveAverage
 from headrace.window.delay_distribution import Delays, bins_of
 from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Part, combined
 from headrace.window.estimators import ESTIMATORS, make_estimator
-from headrace.window.join import WindowJoin
 from headrace.window.level import level_of
 from headrace.window.shrinkage import Shrinkage
 from headrace.window.spec import Aggregate, WindowSpec

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.window.driven import DrivenMatching
 from tests.window.streams import Windows, arrivals_of, random_streams, steady
 
+from headrace.bench.disorder.local_join import WindowJoin
 from headrace.datasets.disorder import Stream
 from headrace.window.arrivals import Arrivals
 from headrace.window.estimators import make_estimator
-from headrace.window.interval import IntervalJoin
-from headrace.window.join import WindowJoin
 from headrace.window.spec import Aggregate, WindowSpec
 
 
@@ -36,12 +36,6 @@ def nested_loops(rows: Arrivals, spec: WindowSpec) -> Windows:
     return {window: tuple(numbers) for window, numbers in out.items()}  # type: ignore[misc]
 
 
-def kept(join: IntervalJoin) -> Windows:
-    totals = join.read(-80, 80)
-    numbers = zip(totals.window, totals.left, totals.right, totals.matches, totals.total, strict=True)
-    return {int(w): (int(a), int(b), int(m), float(t)) for w, a, b, m, t in numbers if a or b}
-
-
 @pytest.mark.parametrize("aggregate", ["count", "sum(v)", "sum(right.v)"])
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(10, 10), (10, 5)]), st.integers(1, 6), st.sampled_from([0, 3, 25]))
@@ -52,28 +46,32 @@ def test_any_batches_are_nested_loops(
     spec = WindowSpec(*windows, 1, 30, Aggregate.parse(aggregate), within)
     rows = arrivals_of(random_streams(rng, 30, keys=3), spec.aggregate.side)
     rows = rows.take(rng.permutation(len(rows)))
-    join = IntervalJoin(spec)
+    join = DrivenMatching(spec)
     for batch in np.array_split(np.arange(len(rows)), batches):
         join.add(rows.take(batch))
         if len(batch):
             seen = rows.take(np.arange(batch[-1] + 1))
             wanted = nested_loops(seen, spec)
-            assert kept(join) == (
-                wanted if aggregate != "count" else {w: (*n[:2], n[2], kept(join)[w][3]) for w, n in wanted.items()}
+            assert join.windows(-80, 80) == (
+                wanted
+                if aggregate != "count"
+                else {w: (*n[:2], n[2], join.windows(-80, 80)[w][3]) for w, n in wanted.items()}
             )
 
 
-def test_what_closed_leaves_and_what_may_still_meet_stays() -> None:
+def test_rows_without_partners_to_come_leave_the_state_and_others_stay() -> None:
     spec = WindowSpec(10, 10, 1, 5, within=15)
-    join = IntervalJoin(spec)
+    join = DrivenMatching(spec)
     left = Stream.of([1, 1], [0, 0], [5, 25], [5, 25])
     right = Stream.of([1, 1], [0, 0], [2, 12], [2, 12])
     join.add(arrivals_of((left, right)))
     assert join.entries == 4
-    join.close(2, 0)  # windows 0 and 1; a left row of window 2 may still meet the right row at 12
-    assert join.entries == 2
-    join.add(arrivals_of((Stream.of([1], [0], [20], [26]), Stream.of([], [], [], []))))
-    assert kept(join)[2][2] == 2
+    # Windows 0 and 1 are complete; a left row of window 2 may still meet the right row at 12.
+    nothing = Stream.of([], [], [], [])
+    join.add(arrivals_of((Stream.of([2], [0], [29], [40]), nothing)), now=spec.complete_at(1))
+    assert join.entries == 3
+    join.add(arrivals_of((Stream.of([1], [0], [20], [26]), nothing)))
+    assert join.windows(-80, 80)[2][2] == 2
 
 
 def test_estimates_of_an_interval_join() -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.window.streams import steady
 
+from headrace.bench.disorder.local_join import WindowJoin
 from headrace.datasets.disorder import Stream
 from headrace.operators.kernel import Evaluated, Sent
 from headrace.plan.expression import column
@@ -17,7 +18,6 @@ from headrace.window.answers import Answer
 from headrace.window.arrivals import Arrivals
 from headrace.window.emitted import ANSWERS, read_answers
 from headrace.window.estimators import make_estimator
-from headrace.window.join import WindowJoin
 from headrace.window.spec import WindowSpec
 from headrace.window.window_view import LATE, LEARNED, Side, WindowView
 
@@ -117,7 +117,7 @@ def test_answers_are_those_of_one_process(within: str | None, agg: str, key: Sql
         assert [row[name] for row in rows] == [pytest.approx(getattr(e, name), rel=1e-6) for e in estimates]
     # Closed windows have left the state; what was learned is one text.
     open_windows = (500_000 + 5_000) // spec.slide - spec.completed_by(500_000)
-    kept = [run for (part, _), runs in driven.state.items() for run in runs if part in kernel.part.arrangements]
+    kept = [run for (part, _), runs in driven.state.items() for run in runs if part in kernel.matching.arrangements]
     entries = sum(run.rows for run in kept)
     if within is None:
         assert 0 < entries <= 10 * (open_windows + 1)

@@ -291,7 +291,7 @@ class WindowJoinView(AnswerHandle):
             estimator=kernel.estimator,
             interval=kernel.interval,
             revisions=kernel.revisions,
-            open_entries=sum(reader.live(self.name, part) for part in kernel.part.arrangements),
+            open_entries=sum(reader.live(self.name, part) for part in kernel.matching.arrangements),
             too_late=_count(reader.runs(self.name, LATE)),
             missed=kernel.learned(reader.runs(self.name, LEARNED))[0].missed,
             answers=self._answers.rows(reader),

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.relation import kernels
 from headrace.window.spec import Times
 
 LEFT, RIGHT = 0, 1
+_SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,11 @@ class Arrivals:
             self.event[first:last],
             self.arrival[first:last],
         )
+
+
+def bucket_of(arrivals: Arrivals, buckets: int) -> NDArray[np.int32]:
+    """Return the bucket of each row, by its key."""
+    lead, out = np.empty(len(arrivals), np.uint64), np.empty(len(arrivals), np.int32)
+    kernels.fold(np.ascontiguousarray(arrivals.key), _SEED, lead)
+    kernels.buckets_of(lead, buckets, out)
+    return out

@@ -21,70 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, lookup, runs_to_merge
+from headrace.relation.arrangement import AnyRun, lookup
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.run import Run, consolidate
 from headrace.rings import Payload
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.arrivals import LEFT, RIGHT, Arrivals
 from headrace.window.spec import Times, WindowSpec
-from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
+from headrace.window.totals import Deltas, Floats
 
 # All rows, those of the right, and the sum of the aggregated column, which only one of the sides has. What is there is
 # known by the first of these, as everywhere: of a key that only one side has, rows are kept too.
 COUNTS, SUMS = Product((Integer(), Integer())), Product((Integer(), Integer(), Compensated()))
 _SIGN = np.uint64(1 << 63)  # windows before time zero come before those after it, as words
-
-
-class ExactJoin:
-    """The exact part of a join of all rows of a window."""
-
-    def __init__(self, spec: WindowSpec) -> None:
-        self.spec = spec
-        self.ring = ring_of(spec)
-        self.runs: list[Run] = []
-        self.open = OpenWindows()
-
-    def add(self, arrivals: Arrivals, moments: Times | None = None) -> Deltas:
-        """Take rows in; give what windows come to by them, at each of the moments from which on a row is seen."""
-        if not len(arrivals):
-            return Deltas.nothing()
-        seen = np.zeros(len(arrivals), np.int64) if moments is None else moments
-        window, rows = spread(self.spec, arrivals.event)
-        if rows is not None:
-            arrivals, seen = arrivals.take(rows), seen[rows]
-        change = summed(self.spec, arrivals, window, seen)
-        deltas, kept, _ = counted(self.spec, self.runs, change)
-        self._keep(kept)
-        self.open.add(deltas.window, deltas.amounts)
-        return deltas
-
-    def read(self, first: int, last: int) -> Totals:
-        """What has been seen of the windows from the first up to, but not including, the last."""
-        return self.open.read(first, last)
-
-    def close(self, before: int, known: int) -> None:
-        """Let all windows before one leave the state; their totals stay, back to the window `known`."""
-        self.open.forget(known)
-        gone = closing(self.runs, before)
-        self.runs = [
-            run.take(np.arange(count, run.rows)) if count else run
-            for run, count in zip(self.runs, gone, strict=True)
-            if count < run.rows
-        ]
-
-    @property
-    def entries(self) -> int:
-        """How many entries the state has."""
-        return sum(run.rows for run in self.runs)
-
-    def _keep(self, change: Run) -> None:
-        live = self.entries + change.rows
-        chosen = runs_to_merge([run.rows for run in self.runs], change.rows, live)
-        merged = merge(self.ring, [*(self.runs[i] for i in chosen), change])
-        self.runs = [run for i, run in enumerate(self.runs) if i not in chosen] + [merged]
 
 
 def ring_of(spec: WindowSpec) -> Product:

@@ -26,7 +26,7 @@ from headrace.rings.product import Product
 from headrace.window.arrivals import LEFT, RIGHT, Arrivals
 from headrace.window.exact import Matched, repeated, spread, time_words
 from headrace.window.spec import Times, WindowSpec
-from headrace.window.totals import Deltas, Floats, OpenWindows, Totals
+from headrace.window.totals import Deltas, Floats
 
 _Amounts = tuple[Times, Floats]
 
@@ -68,42 +68,17 @@ class IntervalJoin:
         assert spec.within is not None
         self.spec = spec
         self.within = spec.within
-        self.open = OpenWindows()
         left, right = ([_Kept.of(run) for run in runs] for runs in state)
         self._sides: tuple[list[_Kept], list[_Kept]] = (left, right)
         self._added: tuple[list[Run], list[Run]] = ([], [])
-        self._purged: int | None = None
         self.matched: list[Matched] = []  # of the last rows that were added
 
-    def add(self, arrivals: Arrivals, moments: Times | None = None) -> Deltas:
+    def add(self, arrivals: Arrivals, moments: Times) -> Deltas:
         """Take rows in; give what windows come to by them, at each of the moments from which on a row is seen."""
         if not len(arrivals):
             return Deltas.nothing()
-        moments = np.zeros(len(arrivals), np.int64) if moments is None else moments
         self.matched = []
-        deltas = Deltas.total([self._add(arrivals.take(moments == at), int(at)) for at in np.unique(moments)])
-        self.open.add(deltas.window, deltas.amounts)
-        return deltas
-
-    def read(self, first: int, last: int) -> Totals:
-        """What has been seen of the windows from the first up to, but not including, the last."""
-        return self.open.read(first, last)
-
-    def close(self, before: int, known: int) -> None:
-        """Let all windows before one leave the state; their totals stay, back to the window `known`."""
-        self.open.forget(known)
-        edge = self.spec.start(before)
-        # Entries are in the order of their keys, so all are looked at: not before many of them may go.
-        if self._purged is not None and edge - self._purged < self.spec.length + self.spec.horizon + self.within:
-            return
-        self._purged = edge
-        for side in (LEFT, RIGHT):
-            limit, kept = self._limit(side, before), []
-            for one in self._sides[side]:
-                stays = np.flatnonzero(one.run.words[-1] >= time_words(np.array([limit]))[0])
-                if len(stays):
-                    kept.append(one if len(stays) == one.run.rows else _Kept.of(one.run.take(stays)))
-            self._sides[side][:] = kept
+        return Deltas.total([self._add(arrivals.take(moments == at), int(at)) for at in np.unique(moments)])
 
     def change(self, side: int, before: Sequence[AnyRun], closed: int) -> tuple[Run, int] | None:
         """What was added to a side, less what it need not keep once windows before one are closed, if that is much.
@@ -129,11 +104,6 @@ class IntervalJoin:
     def _limit(self, side: int, closed: int) -> int:
         """The time before which a side has no partners any more, if windows before one are closed."""
         return self.spec.start(closed) - (0 if side == LEFT else self.within)
-
-    @property
-    def entries(self) -> int:
-        """How many entries the state has."""
-        return sum(one.run.rows for side in self._sides for one in side)
 
     def _run(self, rows: Arrivals) -> list[_Kept]:
         if not len(rows):

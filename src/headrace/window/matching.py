@@ -35,7 +35,7 @@ class Counted:
     matched: list[Matched]
 
 
-class ExactPart(Protocol):
+class Matching(Protocol):
     """Counts the rows of one bucket."""
 
     @property
@@ -83,15 +83,15 @@ class SameWindow:
         ring, before, runs = ring_of(self.spec), self.spec.completed_by(now), state[self.NAME]
         deltas, change, matched = counted(self.spec, runs, rows)
         (gone,) = closing([change], before)
-        kept = change.take(np.arange(gone, change.rows))
+        kept = change.take(np.arange(gone, change.rows)) if gone else change
         closed = [run.take(np.arange(count)) for run, count in zip(runs, closing(runs, before), strict=True) if count]
         parts = [kept, *(Run(run.words, ring.negate(run.payload)) for run in closed)]
-        grown = {self.NAME: (merge(ring, parts), kept.rows - sum(run.rows for run in closed))}
+        grown = {self.NAME: (merge(ring, parts) if closed else kept, kept.rows - sum(run.rows for run in closed))}
         return Counted(deltas, grown, [matched])
 
 
 @dataclass(frozen=True)
-class Near:
+class CloseInTime:
     """Rows that are close in time meet: kept are the rows of both sides by (key, time)."""
 
     spec: WindowSpec
@@ -127,6 +127,6 @@ class Near:
         return Counted(deltas, grown, join.matched)
 
 
-def exact_part(spec: WindowSpec) -> ExactPart:
-    """The exact part that a window join needs."""
-    return SameWindow(spec) if spec.within is None else Near(spec)
+def matching_of(spec: WindowSpec) -> Matching:
+    """Return how rows of a window join meet."""
+    return SameWindow(spec) if spec.within is None else CloseInTime(spec)

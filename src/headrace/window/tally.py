@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from headrace.relation import kernels
 from headrace.window.arrivals import Arrivals
 from headrace.window.delay_distribution import bins_of
-from headrace.window.exact import ExactJoin
-from headrace.window.interval import IntervalJoin
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats
 
@@ -109,34 +107,3 @@ class Tally:
             max(last) if last else None,
             sum(part.too_late for part in parts),
         )
-
-
-class Bucket:
-    """The rows of one bucket."""
-
-    def __init__(self, spec: WindowSpec) -> None:
-        self.spec = spec
-        self.exact: ExactJoin | IntervalJoin = ExactJoin(spec) if spec.within is None else IntervalJoin(spec)
-
-    def add(self, arrivals: Arrivals) -> Tally:
-        """Take rows in, in any order; rows that come after the horizon are only counted."""
-        if not len(arrivals):
-            return Tally()
-        late = arrivals.arrival - arrivals.event > self.spec.horizon
-        last, too_late = int(arrivals.arrival.max()), int(np.count_nonzero(late))
-        if too_late:
-            arrivals = arrivals.take(~late)
-            if not len(arrivals):
-                return Tally(last=last, too_late=too_late)
-        moments = self.spec.seen_from(arrivals.arrival)
-        return Tally(
-            self.exact.add(arrivals, moments),
-            DelayCounts.of_rows(self.spec, arrivals, moments),
-            int(arrivals.arrival.min()),
-            last,
-            too_late,
-        )
-
-    def close(self, before: int) -> None:
-        """Let windows before one leave the state."""
-        self.exact.close(before, before)

@@ -29,14 +29,13 @@ from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.answers import Answer, Answers
-from headrace.window.arrivals import Arrivals
+from headrace.window.arrivals import Arrivals, bucket_of
 from headrace.window.emitted import ANSWERS, Told
 from headrace.window.estimator_state import from_text, to_text
 from headrace.window.estimators import make_estimator
 from headrace.window.exact import time_words, times_of
 from headrace.window.groups import GROUPS, KEYS, MATCHES, group_run, key_run, new_keys
-from headrace.window.join import bucket_of
-from headrace.window.matching import ExactPart, exact_part
+from headrace.window.matching import Matching, matching_of
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.tally import DelayCounts, Tally
 from headrace.window.totals import Deltas
@@ -85,9 +84,9 @@ class WindowView(ViewKernel):
     # -- the protocol of a view ---------------------------------------------------------------------------------------
 
     @cached_property
-    def part(self) -> ExactPart:
-        """The exact part."""
-        return exact_part(self.spec)
+    def matching(self) -> Matching:
+        """How rows of the two streams meet in a bucket."""
+        return matching_of(self.spec)
 
     @cached_property
     def sides(self) -> tuple[MapSide, ...]:
@@ -99,7 +98,7 @@ class WindowView(ViewKernel):
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
         groups: dict[str, Group] = {GROUPS: MATCHES, KEYS: COUNT} if self.by_key else {}
-        return {**self.part.arrangements, LATE: COUNT, **groups, LEARNED: COUNT, ANSWERS: COUNT}
+        return {**self.matching.arrangements, LATE: COUNT, **groups, LEARNED: COUNT, ANSWERS: COUNT}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -185,7 +184,7 @@ class WindowView(ViewKernel):
     def _rows(self, arrivals: Arrivals, moments: Times) -> dict[str, Run]:
         if not len(arrivals):
             return {}
-        return {_ROWS: self.part.run(arrivals, moments)}
+        return {_ROWS: self.matching.run(arrivals, moments)}
 
     def _delays(self, arrivals: Arrivals, moments: Times) -> dict[str, Run]:
         """What estimators learn from the times of rows, whatever their keys; in one bucket, so that it is little."""
@@ -218,8 +217,8 @@ class WindowView(ViewKernel):
         clock = merge(COUNT, incoming[_CLOCK])
         done.sent.append(Sent(1, _ONE, _CLOCK, clock))
         if incoming.get(_ROWS):
-            rows = merge(self.part.travelling, incoming[_ROWS])
-            counted = self.part.count(state, rows, int(times_of(clock.words[0]).max()))
+            rows = merge(self.matching.travelling, incoming[_ROWS])
+            counted = self.matching.count(state, rows, int(times_of(clock.words[0]).max()))
             for part, (run, more) in counted.grown.items():
                 done.runs[part], done.live[part] = run, more
             done.sent.append(Sent(1, _ONE, _DELTAS, _delta_run(counted.deltas)))

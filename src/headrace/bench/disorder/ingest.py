@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from headrace.bench.disorder.local_join import Bucket
 from headrace.bench.disorder.workload import LENGTH, NO_CHANGE, Workload
 from headrace.errors import HeadraceError
 from headrace.runtime.session import usable_cores
-from headrace.window.arrivals import Arrivals
+from headrace.window.arrivals import Arrivals, bucket_of
 from headrace.window.estimate import answer_of
-from headrace.window.exact import ExactJoin
-from headrace.window.join import bucket_of
 from headrace.window.spec import WindowSpec
-from headrace.window.tally import Bucket
 from headrace.window.totals import Deltas
 
 Tell = Callable[[str], None]
@@ -83,33 +81,34 @@ def _batches(arrivals: Arrivals, bucket: int, buckets: int) -> list[Arrivals]:
     return [part.take(np.flatnonzero(bucket_of(part, buckets) == bucket)) for part in parts]
 
 
-def _all(spec: WindowSpec) -> tuple[Take, Callable[[int], None]]:
+# Windows that are complete by the last arrival leave the state, as they do in a stream that does not end.
+
+
+def _all(spec: WindowSpec) -> Take:
     bucket = Bucket(spec)
-    return lambda batch: bucket.add(batch).deltas, bucket.close
+    return lambda batch: bucket.add(batch).deltas
 
 
-def _exact(spec: WindowSpec) -> tuple[Take, Callable[[int], None]]:
-    join = ExactJoin(spec)
-    return join.add, lambda before: join.close(before, before)
+def _exact(spec: WindowSpec) -> Take:
+    bucket = Bucket(spec)
+    return lambda batch: bucket.match(batch, np.zeros(len(batch), np.int64), int(batch.arrival[-1]))
 
 
 def _timed(
     spec: WindowSpec,
-    start: Callable[[WindowSpec], tuple[Take, Callable[[int], None]]],
+    start: Callable[[WindowSpec], Take],
     given: Sequence[list[Arrivals]],
 ) -> tuple[float, float]:
     """The seconds that all buckets take together, and the sum of what they come to."""
     ready = Barrier(len(given) + 1)
 
     def work(batches: list[Arrivals]) -> float:
-        take, close = start(spec)
+        take = start(spec)
         sums = np.zeros(4)
         ready.wait()
         for batch in batches:
-            sums += take(batch).amounts.sum(axis=1)
             if len(batch):
-                # Windows that are complete leave, as they do in a stream that does not end.
-                close((int(batch.arrival[-1]) - spec.horizon) // LENGTH)
+                sums += take(batch).amounts.sum(axis=1)
         return answer_of(spec, float(sums[2]), float(sums[3]))
 
     with ThreadPoolExecutor(len(given)) as pool:

@@ -14,17 +14,19 @@ from typing import Any, cast
 
 import numpy as np
 
+from headrace.bench.disorder.baselines import Join, answered
+from headrace.bench.disorder.eager_join import EagerJoin
+from headrace.bench.disorder.k_slack import KSlack
+from headrace.bench.disorder.lazy_join import LazyJoin
+from headrace.bench.disorder.local_join import WindowJoin
 from headrace.bench.disorder.workload import LENGTH, Floats, Numbers, Sides
 from headrace.window.answers import Answer
 from headrace.window.arrivals import Arrivals
 from headrace.window.estimate import Estimate, Estimator
 from headrace.window.estimators import make_estimator
-from headrace.window.exact import ExactJoin
-from headrace.window.join import WindowJoin
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Tally
 from headrace.window.totals import Totals
-from headrace.window.work import Join, KSlack, LazyJoin, answered
 
 WATERMARK, SLACK, EAGER, LAZY = "wmj", "ksj", "shj", "prj"
 BASELINES = (WATERMARK, SLACK, EAGER, LAZY)
@@ -200,8 +202,8 @@ class _WatchedJoin:
         self.closed = 0.0
         self._join = join
 
-    def add(self, arrivals: Arrivals) -> object:
-        return self._join.add(arrivals)
+    def add(self, arrivals: Arrivals) -> None:
+        self._join.add(arrivals)
 
     def read(self, first: int, last: int) -> Totals:
         return self._join.read(first, last)
@@ -212,7 +214,7 @@ class _WatchedJoin:
 
 
 def _run_baseline(name: str, spec: WindowSpec, sides: Sides, arrivals: Arrivals) -> Said:
-    join = _WatchedJoin(LazyJoin(spec) if name == LAZY else ExactJoin(spec))
+    join = _WatchedJoin(LazyJoin(spec) if name == LAZY else EagerJoin(spec))
     slack = KSlack(max(_MEMORY * LENGTH, 2 * spec.horizon)) if name == SLACK else None
     said = Said.nothing(sides.count)
     start = perf_counter()

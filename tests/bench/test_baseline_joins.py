@@ -1,3 +1,5 @@
+"""The window joins that Headrace is compared with: the totals and answers of all pairs of rows that have arrived."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -6,11 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from headrace.bench.disorder.baselines import answered
+from headrace.bench.disorder.eager_join import EagerJoin
+from headrace.bench.disorder.k_slack import KSlack
+from headrace.bench.disorder.lazy_join import LazyJoin
 from headrace.errors import SchemaError
 from headrace.window.arrivals import LEFT, Arrivals
-from headrace.window.exact import ExactJoin
 from headrace.window.spec import Aggregate, WindowSpec
-from headrace.window.work import KSlack, LazyJoin, answered
 
 
 def rows(seed: int, count: int, *, span: int = 400, delay: int = 60, keys: int = 4, first: int = -100) -> Arrivals:
@@ -36,7 +40,7 @@ def oracle(spec: WindowSpec, seen: Arrivals, window: int) -> tuple[float, ...]:
     return float(len(left)), float(len(right)), float(match.sum()), total
 
 
-def numbers(join: LazyJoin | ExactJoin, first: int, last: int) -> np.ndarray:
+def numbers(join: LazyJoin | EagerJoin, first: int, last: int) -> np.ndarray:
     totals = join.read(first, last)
     assert totals.window.tolist() == list(range(first, last))
     return np.stack([totals.left, totals.right, totals.matches, totals.total])
@@ -54,7 +58,7 @@ def test_lazy_and_eager_joins_have_the_totals_of_all_pairs(agg: str, length: int
     spec = WindowSpec(length, slide, length, 60, Aggregate.parse(agg))
     for seed in range(3):
         given = rows(seed, 300)
-        lazy, eager = LazyJoin(spec), ExactJoin(spec)
+        lazy, eager = LazyJoin(spec), EagerJoin(spec)
         for number, (first, last) in enumerate(pairwise(cuts(300, seed, pieces))):
             for join in (lazy, eager):
                 join.add(given.slice(first, last))
@@ -70,7 +74,7 @@ def test_lazy_and_eager_joins_have_the_totals_of_all_pairs(agg: str, length: int
 
 def test_closed_windows_leave_both_joins_alike() -> None:
     spec = WindowSpec(40, 40, 40, 60, Aggregate.parse("sum(v)"))
-    lazy, eager = LazyJoin(spec), ExactJoin(spec)
+    lazy, eager = LazyJoin(spec), EagerJoin(spec)
     given = rows(5, 400)
     for first, last in pairwise(cuts(400, 1, 12)):
         for join in (lazy, eager):
@@ -179,7 +183,7 @@ def test_baselines_answer_by_what_has_arrived(omega: int, agg: str) -> None:
     spec = WindowSpec(40, 40, omega, 60, Aggregate.parse(agg))
     for seed in range(3):
         given = rows(seed, 500)
-        for join, slack in ((ExactJoin(spec), None), (LazyJoin(spec), None), (ExactJoin(spec), KSlack(200))):
+        for join, slack in ((EagerJoin(spec), None), (LazyJoin(spec), None), (EagerJoin(spec), KSlack(200))):
             answers = list(answered(spec, join, given, slack))
             first = int(spec.first_window(given.event).min())
             last = (int(given.arrival[-1]) - omega) // 40
@@ -196,7 +200,7 @@ def test_baselines_answer_by_what_has_arrived(omega: int, agg: str) -> None:
 def test_behind_a_slack_a_window_is_answered_once_its_end_is_passed() -> None:
     spec = WindowSpec(40, 40, 4_000, 100)
     given = stream([0, 10, 39, 30, 48, 49, 90], [0, 10, 39, 45, 48, 49, 90])
-    answers = list(answered(spec, ExactJoin(spec), given, KSlack(10_000)))
+    answers = list(answered(spec, EagerJoin(spec), given, KSlack(10_000)))
     assert [(answer.window, answer.at) for answer in answers] == [(0, 49), (1, 90)]
 
 
