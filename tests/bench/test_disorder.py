@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from headrace.bench.disorder import ingest
 from headrace.bench.disorder.early_answers import _checked, _parser, run, table
 from headrace.bench.disorder.measures import Sample, row_of
-from headrace.bench.disorder.methods import METHODS, Said
+from headrace.bench.disorder.methods import METHODS, MethodAnswers
 from headrace.bench.disorder.plot import to_svg
 from headrace.bench.disorder.ratios import ratios, targets
 from headrace.bench.disorder.truth import truth
@@ -261,7 +261,7 @@ def test_errors_bounds_and_latency_of_a_method() -> None:
     sides = Sides(left, right, 1, 3, values=False)
     assert sides.truth.tolist() == [2, 1, 0]
     assert sides.arrived(np.array([13_000, 30_000, 40_000])).tolist() == [1, 1, 0]
-    said = Said.nothing(3)
+    said = MethodAnswers.nothing(3)
     said.value[:], said.low[:], said.high[:] = [1, 1, 5], [1, 0, 0], [1.5, 2, 5]
     said.moment[:] = [13_000, 27_000, 40_000]
     said.after[:] = [0.001, 0.0, 0.0]
@@ -283,7 +283,7 @@ def test_errors_bounds_and_latency_of_a_method() -> None:
 def test_errors_are_back_after_a_change() -> None:
     workload = Workload(QUERIES["q1"], None, windows=60, warm=0, longest=7_000, change="halve")
     sides = Sides(stream(list(range(60)), [0] * 60), stream(list(range(60)), [0] * 60), 0, 60, values=False)
-    said = Said.nothing(60)
+    said = MethodAnswers.nothing(60)
     said.value[:] = 1.01
     said.value[30:35] = 1.41
     said.seconds = 1.0

@@ -12,7 +12,7 @@ from headrace.datasets.disorder import Rate, Stream
 from headrace.errors import SchemaError
 from headrace.window.aema import AdaptiveAverage
 from headrace.window.delay_distribution import Delays, bins_of
-from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Part, combined
+from headrace.window.estimate import LEFT_ROWS, PAYLOAD, RIGHT_ROWS, SELECTIVITY, Factor, combined
 from headrace.window.estimators import ESTIMATORS, make_estimator
 from headrace.window.level import level_of
 from headrace.window.shrinkage import Shrinkage
@@ -30,18 +30,18 @@ def test_the_running_example_of_the_paper() -> None:
     totals = join.answers.windows.read(0, 1)
     assert (totals.left[0], totals.right[0], totals.matches[0], totals.total[0]) == (5, 5, 4, 20)
     assert answer.observed == 20
-    parts = {
-        LEFT_ROWS: Part(6, math.sqrt(0.2)),
-        RIGHT_ROWS: Part(6, math.sqrt(0.2)),
-        SELECTIVITY: Part(4 / 25, 0),
-        PAYLOAD: Part(5, 0),
+    factors = {
+        LEFT_ROWS: Factor(6, math.sqrt(0.2)),
+        RIGHT_ROWS: Factor(6, math.sqrt(0.2)),
+        SELECTIVITY: Factor(4 / 25, 0),
+        PAYLOAD: Factor(5, 0),
     }
-    estimate = combined(spec, parts)
+    estimate = combined(spec, factors)
     assert estimate.value == pytest.approx(4 / 25 * 6 * 6 * 5) == pytest.approx(28.8)
     assert estimate.low < estimate.value < estimate.high
-    counted = combined(WindowSpec(6, 6, 5, 10), {name: parts[name] for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY)})
+    counted = combined(WindowSpec(6, 6, 5, 10), {name: factors[name] for name in (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY)})
     assert counted.value == pytest.approx(5.76)
-    assert combined(WindowSpec(6, 6, 5, 10, Aggregate.parse("avg(v)")), parts).value == 5
+    assert combined(WindowSpec(6, 6, 5, 10, Aggregate.parse("avg(v)")), factors).value == 5
 
 
 def _observe(delays: Delays, rows: Stream, until: int) -> None:
@@ -166,9 +166,9 @@ def test_shrinkage_learns_whom_to_trust() -> None:
         final = 100 * math.exp(rng.normal(0, 0.3))
         trusting.learn(100, final * math.exp(rng.normal(0, 0.01)), final)
         doubting.learn(100, 100 * math.exp(rng.normal(0, 0.3)), 100)
-    assert trusting.between(100, 150, 0.5) == pytest.approx(150, rel=0.04)
-    assert doubting.between(100, 150, 0.5) == pytest.approx(100, rel=0.05)
-    assert Shrinkage().between(100, 50, 0.5) == pytest.approx(100 / math.sqrt(2))
+    assert trusting.blend(100, 150, 0.5) == pytest.approx(150, rel=0.04)
+    assert doubting.blend(100, 150, 0.5) == pytest.approx(100, rel=0.05)
+    assert Shrinkage().blend(100, 50, 0.5) == pytest.approx(100 / math.sqrt(2))
 
 
 def test_averages_hasten_while_they_are_off_to_one_side() -> None:

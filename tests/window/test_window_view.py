@@ -19,7 +19,7 @@ from headrace.window.arrivals import Arrivals
 from headrace.window.emitted import ANSWERS, read_answers
 from headrace.window.estimators import make_estimator
 from headrace.window.spec import WindowSpec
-from headrace.window.window_view import LATE, LEARNED, Side, WindowView
+from headrace.window.window_view import ESTIMATOR_STATE, LATE, Side, WindowView
 
 BIGINT, TIME, DOUBLE, STRING = (SqlType(kind) for kind in ("bigint", "timestamp", "double", "string"))
 
@@ -123,7 +123,7 @@ def test_answers_are_those_of_one_process(within: str | None, agg: str, key: Sql
         assert 0 < entries <= 10 * (open_windows + 1)
     else:  # rows, of which a quarter may be of no use any more before they go
         assert 0 < entries <= 2 * (open_windows + 2) * 2 * 40 * (1 if cuts > 1 else 50)
-    assert [run.rows for run in driven.state[LEARNED, 0]] == [1]
+    assert [run.rows for run in driven.state[ESTIMATOR_STATE, 0]] == [1]
 
 
 def test_all_revisions_end_in_the_final_answers() -> None:

@@ -29,7 +29,7 @@ from headrace.window.estimators import make_estimator
 from headrace.window.groups import GROUPS, KEYS, Groups
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec, duration_of
-from headrace.window.window_view import LATE, LEARNED, REVISIONS, Side, WindowView
+from headrace.window.window_view import ESTIMATOR_STATE, LATE, REVISIONS, Side, WindowView
 
 WINDOW_JOIN = "window join"
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -222,8 +222,8 @@ class WindowAnswers:
 
     def at_the_end(self, reader: Reader) -> pa.Table:
         """The answers if no row is to come any more."""
-        learned, answers = (reader.runs(self.name, part) for part in (LEARNED, ANSWERS))
-        return read_answers(self.kernel.spec, self.kernel.at_the_end(learned, answers))
+        state, answers = (reader.runs(self.name, part) for part in (ESTIMATOR_STATE, ANSWERS))
+        return read_answers(self.kernel.spec, self.kernel.at_the_end(state, answers))
 
     def late(self, reader: Reader) -> pa.Table:
         """The rows that came after the horizon."""
@@ -231,8 +231,8 @@ class WindowAnswers:
 
     def by_key(self, reader: Reader, ended: bool) -> pa.Table:
         """What each key of each window comes to."""
-        learned, _ = self.kernel.learned(reader.runs(self.name, LEARNED))
-        groups = Groups(self.kernel, math.inf if ended else learned.closed)
+        restored, _ = self.kernel.restored(reader.runs(self.name, ESTIMATOR_STATE))
+        groups = Groups(self.kernel, math.inf if ended else restored.closed)
         return groups.read(reader.runs(self.name, GROUPS), reader.runs(self.name, KEYS))
 
 
@@ -293,7 +293,7 @@ class WindowJoinView(AnswerHandle):
             revisions=kernel.revisions,
             open_entries=sum(reader.live(self.name, part) for part in kernel.matching.arrangements),
             too_late=_count(reader.runs(self.name, LATE)),
-            missed=kernel.learned(reader.runs(self.name, LEARNED))[0].missed,
+            missed=kernel.restored(reader.runs(self.name, ESTIMATOR_STATE))[0].missed,
             answers=self._answers.rows(reader),
             state_bytes=reader.bytes(self.name, kernel.arrangements),
             last_step=reader.summary,

@@ -12,20 +12,21 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
-from headrace.window.estimator_state import Saved
-from headrace.window.shrinkage import Shrinkage, taken
+from headrace.window.estimate import FACTORS, Estimate, Factor, WindowSnapshot, combined, pop_pending
+from headrace.window.estimator_state import Stateful
+from headrace.window.shrinkage import Shrinkage
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 
 _STEADY = 0.2  # the decay of the averages of errors
 _SLOWEST, _FASTEST = 0.05, 0.9
 
 
 @dataclass
-class AdaptiveAverage(Saved):
+class AdaptiveAverage(Stateful):
     """An exponential average whose decay follows its errors."""
 
-    saved: ClassVar = ("mean", "square", "_bias", "_size")
+    state_fields: ClassVar = ("mean", "square", "_bias", "_size")
 
     mean: float = math.nan
     square: float = 0.0  # the averaged square of errors
@@ -48,10 +49,10 @@ class AdaptiveAverage(Saved):
 
 
 @dataclass
-class _Followed(Saved):
+class _Followed(Stateful):
     """One part: its average, and that of its distortion."""
 
-    saved: ClassVar = ("level", "distortion", "shrinkage")
+    state_fields: ClassVar = ("level", "distortion", "shrinkage")
 
     level: AdaptiveAverage = field(default_factory=AdaptiveAverage)
     distortion: AdaptiveAverage = field(default_factory=AdaptiveAverage)
@@ -64,7 +65,7 @@ class _Followed(Saved):
         level = self.level.mean
         if math.isnan(own) or math.isnan(level):
             return (0.0 if math.isnan(level) else level) if math.isnan(own) else own, own
-        return self.shrinkage.between(level, own, 0.5), own
+        return self.shrinkage.blend(level, own, 0.5), own
 
     def learn(self, observed: float, own: float, final: float) -> None:
         self.shrinkage.learn(self.level.mean, own, final)
@@ -80,35 +81,35 @@ class _Followed(Saved):
         return min(2.0, math.sqrt(self.level.square) / abs(self.level.mean))
 
 
-class AemaEstimator(Saved):
+class AemaEstimator(Stateful):
     """Estimates by adaptive exponential averages."""
 
     name = "aema"
-    saved = ("_parts", "_said")
-    records: ClassVar = {"_said": tuple}
+    state_fields = ("_factors", "_pending")
+    state_records: ClassVar = {"_pending": tuple}
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec
         self.interval = interval
-        self._parts = {name: _Followed() for name in PARTS}
-        self._said: dict[int, dict[str, tuple[float, float]]] = {}
+        self._factors = {name: _Followed() for name in FACTORS}
+        self._pending: dict[int, dict[str, tuple[float, float]]] = {}
 
-    def observe(self, arrivals: Arrived) -> None:
+    def observe(self, delays: DelayCounts) -> None:
         """Nothing is learned before windows complete."""
 
-    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
-        parts, said = {}, {}
-        for name, observed in window.parts().items():
-            followed = self._parts[name]
+    def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
+        factors, pending = {}, {}
+        for name, observed in window.factors().items():
+            followed = self._factors[name]
             mean, own = followed.estimate(observed)
-            said[name] = (observed, own)
-            parts[name] = Part(mean, abs(mean) * followed.deviation)
+            pending[name] = (observed, own)
+            factors[name] = Factor(mean, abs(mean) * followed.deviation)
         if not again:
-            self._said[window.window] = said
-        return combined(self.spec, parts, self.interval)
+            self._pending[window.window] = pending
+        return combined(self.spec, factors, self.interval)
 
-    def complete(self, window: Seen) -> None:
-        said = taken(self._said, window.window)
-        if said is not None:
-            for name, final in window.parts().items():
-                self._parts[name].learn(*said[name], final)
+    def complete(self, window: WindowSnapshot) -> None:
+        pending = pop_pending(self._pending, window.window)
+        if pending is not None:
+            for name, final in window.factors().items():
+                self._factors[name].learn(*pending[name], final)

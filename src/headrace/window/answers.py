@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from headrace.window.calibration import Calibration
-from headrace.window.estimate import Arrived, Estimate, Estimator, Seen
-from headrace.window.estimator_state import Saved
+from headrace.window.estimate import Estimate, Estimator, WindowSnapshot
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import Tally
 from headrace.window.totals import OpenWindows
@@ -45,7 +45,7 @@ class _Progress:
 
 
 @dataclass
-class Answers(Saved):
+class Answers(Stateful):
     """Gives the answers of one window join.
 
     Parameters
@@ -55,8 +55,8 @@ class Answers(Saved):
     revises : whether answers are given again when rows have come that change them; at the end of a batch, not at once.
     """
 
-    saved: ClassVar = ("estimators", "windows", "too_late", "missed", "_calibrations", "_progress")
-    records: ClassVar = {"_progress": _Progress}
+    state_fields: ClassVar = ("estimators", "windows", "too_late", "missed", "_calibrations", "_progress")
+    state_records: ClassVar = {"_progress": _Progress}
 
     spec: WindowSpec
     estimators: Mapping[str, Estimator]
@@ -111,8 +111,8 @@ class Answers(Saved):
         if self._progress is None:
             return
         changed = np.unique(tally.deltas.window)
-        told = (changed >= self._progress.completed) & (changed < self._progress.emitted)
-        for window in changed[told].tolist():
+        emitted = (changed >= self._progress.completed) & (changed < self._progress.emitted)
+        for window in changed[emitted].tolist():
             since = self.spec.emitted_at(window)
             if since < at and (tally.deltas.moment[tally.deltas.window == window] > since).any():
                 yield self._answer_of(window, at, again=True)
@@ -143,9 +143,9 @@ class Answers(Saved):
                 known = self._progress.earliest
                 self._progress.earliest = earliest if known is None else min(known, earliest)
         if upto[1] > at[1]:
-            arrived = Arrived(delays.slice(at[1], upto[1]))
+            new = delays.slice(at[1], upto[1])
             for estimator in self.estimators.values():
-                estimator.observe(arrived)
+                estimator.observe(new)
         return upto
 
     def _is_silent(self, moment: int) -> bool:
@@ -183,13 +183,13 @@ class Answers(Saved):
         incomplete = self.spec.complete_at(0) // self.spec.slide
         return min(_MOST, max(_FEWEST, incomplete + _FEWEST))
 
-    def _seen(self, window: int, at: int) -> Seen:
+    def _seen(self, window: int, at: int) -> WindowSnapshot:
         assert self._progress is not None
         assert self._progress.first is not None
         # Streams begin within a window, so the first ones are not whole: nothing is learned from them.
         known = min(window, max(self._progress.first + self.spec.overlap, window - self._recent))
         begun = min((at - 1) // self.spec.slide, window + self._recent)
-        return Seen(self.spec, window, self.windows.read(known, max(window, begun) + 1), window - known)
+        return WindowSnapshot(self.spec, window, self.windows.read(known, max(window, begun) + 1), window - known)
 
     def _answer(self) -> Answer:
         assert self._progress is not None

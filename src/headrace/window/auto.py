@@ -14,10 +14,20 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from headrace.window.estimate import Arrived, Estimate, Estimator, Part, Seen, answer_of, combined, log, unlog
-from headrace.window.estimator_state import Saved
-from headrace.window.shrinkage import taken
+from headrace.window.estimate import (
+    Estimate,
+    Estimator,
+    Factor,
+    WindowSnapshot,
+    answer_of,
+    combined,
+    log,
+    pop_pending,
+    unlog,
+)
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 
 _MEMORY = 0.96  # of errors
 _POWER = 3
@@ -37,11 +47,11 @@ class Fresh(Estimator, Protocol):
         ...
 
 
-class AutoEstimator(Saved):
+class AutoEstimator(Stateful):
     """Weighs estimators; the fresh one is preferred while nothing is known."""
 
     name = "auto"
-    saved = ("estimators", "_errors", "_apart", "_said")
+    state_fields = ("estimators", "_errors", "_apart", "_pending")
 
     def __init__(self, spec: WindowSpec, fresh: Fresh, others: Sequence[Estimator], interval: float = 0.95) -> None:
         self.spec = spec
@@ -51,32 +61,32 @@ class AutoEstimator(Saved):
         # (sum of errors, number of them), both decaying; and the same for how far each is apart from the fresh one
         self._errors = [(_PRIOR * (0.1 if i == 0 else 0.5), _PRIOR) for i in range(len(self.estimators))]
         self._apart = [(0.0, 0.0)] * len(self.estimators)
-        self._said: dict[int, list[float]] = {}
+        self._pending: dict[int, list[float]] = {}
 
-    def observe(self, arrivals: Arrived) -> None:
+    def observe(self, delays: DelayCounts) -> None:
         for estimator in self.estimators:
-            estimator.observe(arrivals)
+            estimator.observe(delays)
 
-    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
-        said = [estimator.estimate(window, at, again=again) for estimator in self.estimators]
-        values = [estimate.value for estimate in said]
+    def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
+        estimates = [estimator.estimate(window, at, again=again) for estimator in self.estimators]
+        values = [estimate.value for estimate in estimates]
         if not again:
-            self._said[window.window] = values
+            self._pending[window.window] = values
         raw = [max(_LEAST, error) ** -_POWER for error in self._expected(values)]
         weights = [weight / sum(raw) for weight in raw]
-        parts = {}
-        for name in said[0].parts:
-            mean = sum(w * e.parts[name].mean for w, e in zip(weights, said, strict=True))
+        factors = {}
+        for name in estimates[0].factors:
+            mean = sum(w * e.factors[name].mean for w, e in zip(weights, estimates, strict=True))
             square = sum(
-                w * (e.parts[name].deviation ** 2 + (e.parts[name].mean - mean) ** 2)
-                for w, e in zip(weights, said, strict=True)
+                w * (e.factors[name].deviation ** 2 + (e.factors[name].mean - mean) ** 2)
+                for w, e in zip(weights, estimates, strict=True)
             )
-            parts[name] = Part(mean, math.sqrt(square))
-        found = combined(self.spec, parts, self.interval)
+            factors[name] = Factor(mean, math.sqrt(square))
+        found = combined(self.spec, factors, self.interval)
         # One that is far too large weighs no more than one that is as much too small.
-        value = unlog(sum(w * log(e.value) for w, e in zip(weights, said, strict=True)))
+        value = unlog(sum(w * log(e.value) for w, e in zip(weights, estimates, strict=True)))
         shift = value / found.value if found.value else 1.0
-        return Estimate(value, found.low * shift, found.high * shift, found.deviation, parts)
+        return Estimate(value, found.low * shift, found.high * shift, found.deviation, factors)
 
     def _expected(self, values: list[float]) -> list[float]:
         """The error that is to be expected of each estimator."""
@@ -89,20 +99,20 @@ class AutoEstimator(Saved):
                 errors[i] = max(errors[i], apart)
         return errors
 
-    def complete(self, window: Seen) -> None:
+    def complete(self, window: WindowSnapshot) -> None:
         for estimator in self.estimators:
             estimator.complete(window)
-        said = taken(self._said, window.window)
+        values = pop_pending(self._pending, window.window)
         final = answer_of(self.spec, window.matches, window.total)
-        if said is None or not math.isfinite(final) or not final:
+        if values is None or not math.isfinite(final) or not final:
             return
-        for i, value in enumerate(said):
+        for i, value in enumerate(values):
             error = min(_WORST, abs(value - final) / abs(final)) if math.isfinite(value) else _WORST
-            self._errors[i] = _learned(self._errors[i], error)
-            if math.isfinite(value) and math.isfinite(said[0]):
-                self._apart[i] = _learned(self._apart[i], abs(log(value) - log(said[0])))
+            self._errors[i] = _decayed(self._errors[i], error)
+            if math.isfinite(value) and math.isfinite(values[0]):
+                self._apart[i] = _decayed(self._apart[i], abs(log(value) - log(values[0])))
 
 
-def _learned(before: tuple[float, float], more: float) -> tuple[float, float]:
+def _decayed(before: tuple[float, float], more: float) -> tuple[float, float]:
     total, count = before
     return _MEMORY * total + more, _MEMORY * count + 1

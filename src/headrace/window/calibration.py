@@ -17,9 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from headrace.window.estimate import Estimate, bounded, log, unlog
-from headrace.window.estimator_state import Saved
-from headrace.window.shrinkage import taken
+from headrace.window.estimate import Estimate, bounded, log, pop_pending, unlog
+from headrace.window.estimator_state import Stateful
 from headrace.window.totals import Floats
 
 _SCORES = 150  # completed windows that quantiles are taken of
@@ -33,18 +32,18 @@ _LEAST = 5e-3  # a relative deviation below this is not believed
 _FURTHEST = 1.5  # times the furthest that an answer has been off, bounds may be away: deviations may be far too large
 
 
-class Calibration(Saved):
+class Calibration(Stateful):
     """Recalibrates the bounds of one estimator."""
 
-    saved = ("_levels", "_scores", "_off", "_given", "_informed", "_completed", "_deviations")
-    records: ClassVar = {"_given": Estimate}
+    state_fields = ("_levels", "_scores", "_off", "_pending", "_informed", "_completed", "_deviations")
+    state_records: ClassVar = {"_pending": Estimate}
 
     def __init__(self, interval: float = 0.95) -> None:
         self._miss = (1 - interval) / 2
         self._levels = [self._miss, self._miss]  # the share of scores that may be beyond each bound
         self._scores: deque[float] = deque(maxlen=_SCORES)
         self._off: deque[float] = deque(maxlen=_SCORES)  # how far answers were off themselves, by their logarithms
-        self._given: dict[int, Estimate] = {}
+        self._pending: dict[int, Estimate] = {}
         self._informed: int | None = None  # the first window that was answered after one had completed
         self._completed = 0
         self._deviations: deque[float] = deque(maxlen=_TYPICAL)
@@ -64,7 +63,7 @@ class Calibration(Saved):
         low = max(min(low, estimate.value), least)
         given = replace(estimate, low=low, high=max(high, estimate.value, low))
         if not again:
-            self._given[window] = replace(given, parts={})
+            self._pending[window] = replace(given, factors={})
         return given
 
     def _moved(self, estimate: Estimate) -> tuple[float, float]:
@@ -88,7 +87,7 @@ class Calibration(Saved):
 
     def complete(self, window: int, final: float) -> None:
         """See what a window came to."""
-        given = taken(self._given, window)
+        given = pop_pending(self._pending, window)
         self._completed += 1
         # Before the first window had completed, estimators knew little: how far off they were then says nothing now.
         if self._informed is None or window < self._informed:
@@ -101,7 +100,7 @@ class Calibration(Saved):
         self._scores.append(off / _scale(given))
         if len(self._scores) > _ENOUGH:
             # What is learned of a window comes late, and by then many others have been told the same: small steps.
-            late = len(self._given) / (len(self._given) + _PENDING)
+            late = len(self._pending) / (len(self._pending) + _PENDING)
             step, forgotten = _STEP * (1 - late), _FORGOTTEN * late
             for side, outside in enumerate((final < given.low, final > given.high)):
                 level = self._levels[side] + forgotten * (self._miss - self._levels[side])

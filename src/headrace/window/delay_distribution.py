@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.window.estimator_state import Saved
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import Times
 from headrace.window.totals import Floats
 
@@ -50,10 +50,10 @@ class _Known:
     below: Floats  # the integral of that up to each edge, in bins
 
 
-class _Counts(Saved):
+class _Counts(Stateful):
     """Rows that have arrived, by their delay; each counts by its age."""
 
-    saved = ("delays",)
+    state_fields = ("delays",)
 
     def __init__(self, bins: int, decay: float) -> None:
         self.delays = np.zeros(bins)
@@ -77,7 +77,7 @@ class _Counts(Saved):
         return found
 
 
-class Delays(Saved):
+class Delays(Stateful):
     """Learns how likely a row has arrived by some time after its event.
 
     Parameters
@@ -87,7 +87,7 @@ class Delays(Saved):
     lately : the same for what is looked at to see whether delays are changing.
     """
 
-    saved = ("_young", "_counts", "_lately", "_newest", "_within")
+    state_fields = ("_young", "_counts", "_lately", "_newest", "_within")
 
     def __init__(self, horizon: int, memory: int, lately: int) -> None:
         self._width, self._bins = _bins(horizon)

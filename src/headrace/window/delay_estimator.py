@@ -18,21 +18,22 @@ import numpy as np
 from headrace.window.arrivals import LEFT, RIGHT
 from headrace.window.delay_distribution import Delays
 from headrace.window.estimate import (
+    FACTORS,
     LEFT_ROWS,
-    PARTS,
     PAYLOAD,
     RIGHT_ROWS,
     SELECTIVITY,
-    Arrived,
     Estimate,
-    Part,
-    Seen,
+    Factor,
+    WindowSnapshot,
     combined,
+    pop_pending,
 )
-from headrace.window.estimator_state import Saved
+from headrace.window.estimator_state import Stateful
 from headrace.window.level import level_of
-from headrace.window.shrinkage import Shrinkage, taken
+from headrace.window.shrinkage import Shrinkage
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 from headrace.window.totals import Floats
 
 _MEMORY = 20  # windows after which an event counts half for the delays, or two horizons if that is more
@@ -40,33 +41,33 @@ _LATELY = 5  # the same, to see whether delays are changing, or an eighth of the
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Guess:
     """What was said of one part of a window, to learn from when it completes."""
 
     level: float
     own: float
 
 
-class DelayEstimator(Saved):
+class DelayEstimator(Stateful):
     """Estimates by the delays of both streams."""
 
     name = "delay"
-    saved = ("delays", "_shrinkage", "_said")
-    records: ClassVar = {"_said": _Said}
+    state_fields = ("delays", "_shrinkage", "_pending")
+    state_records: ClassVar = {"_pending": _Guess}
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec
         self.interval = interval
         memory, lately = max(_MEMORY * spec.length, 2 * spec.horizon), max(_LATELY * spec.length, spec.horizon // 8)
         self.delays = (Delays(spec.horizon, memory, lately), Delays(spec.horizon, memory, lately))
-        self._shrinkage = {name: Shrinkage() for name in PARTS}
-        self._said: dict[int, dict[str, _Said]] = {}
+        self._shrinkage = {name: Shrinkage() for name in FACTORS}
+        self._pending: dict[int, dict[str, _Guess]] = {}
 
-    def observe(self, arrivals: Arrived) -> None:
-        for side, delays in enumerate(self.delays):
-            delays.observe(*arrivals.delays.of_side(side))
+    def observe(self, delays: DelayCounts) -> None:
+        for side, learner in enumerate(self.delays):
+            learner.observe(*delays.of_side(side))
 
-    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
+    def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
         spec, around = self.spec, window.around
         for delays in self.delays:
             delays.advance(at)
@@ -85,41 +86,41 @@ class DelayEstimator(Saved):
         }
         if spec.aggregate.function != "count":
             measured[PAYLOAD] = (_ratio(around.total, around.matches), few)
-        parts, said = {}, {}
+        factors, guesses = {}, {}
         for name, (value, unit) in measured.items():
-            parts[name], said[name] = self._part(name, value, unit, window)
+            factors[name], guesses[name] = self._factor(name, value, unit, window)
         if not again:
-            self._said[window.window] = said
-        return combined(spec, parts, self.interval)
+            self._pending[window.window] = guesses
+        return combined(spec, factors, self.interval)
 
     @property
     def drift(self) -> float:
         """How far the delays of late are from those that have been learned, relatively."""
         return max(delays.drift for delays in self.delays)
 
-    def complete(self, window: Seen) -> None:
-        said = taken(self._said, window.window)
-        if said is None:
+    def complete(self, window: WindowSnapshot) -> None:
+        guesses = pop_pending(self._pending, window.window)
+        if guesses is None:
             return
-        for name, final in window.parts().items():
-            one = said[name]
+        for name, final in window.factors().items():
+            one = guesses[name]
             self._shrinkage[name].learn(one.level, one.own, final)
 
-    def _part(self, name: str, value: Floats, unit: Floats, window: Seen) -> tuple[Part, _Said]:
+    def _factor(self, name: str, value: Floats, unit: Floats, window: WindowSnapshot) -> tuple[Factor, _Guess]:
         """A part of a window, from what is measured of it and of others."""
         counts = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}
-        level, own = level_of(value, unit, window.place, counts=name in counts), float(value[window.place])
+        level, own = level_of(value, unit, window.position, counts=name in counts), float(value[window.position])
         if level is None:
-            return Part(counts.get(name, 0.0), 0.0), _Said(math.nan, own)
+            return Factor(counts.get(name, 0.0), 0.0), _Guess(math.nan, own)
         if name == SELECTIVITY and level.mean > 0:
             # One match more, among as many pairs as usually have one: no match among few pairs does not mean none.
             pairs = window.left * window.right
             own = (own * pairs + 1) / (pairs + 1 / level.mean) if pairs else own
-        mean = level.mean if math.isnan(own) else self._shrinkage[name].between(level.mean, own, level.slope)
+        mean = level.mean if math.isnan(own) else self._shrinkage[name].blend(level.mean, own, level.slope)
         deviation = level.deviation if math.isfinite(own) else math.sqrt(level.natural + level.spread**2)
         relative = min(2.0, deviation / abs(mean)) if mean else 1.0
         # Who is there is there.
-        return Part(max(mean, counts.get(name, mean)), abs(mean) * relative), _Said(level.mean, own)
+        return Factor(max(mean, counts.get(name, mean)), abs(mean) * relative), _Guess(level.mean, own)
 
 
 def _ratio(amount: Floats, size: Floats) -> Floats:

@@ -25,7 +25,7 @@ _Row = tuple[float | None, ...]
 
 
 @dataclass
-class Told:
+class EmittedAnswers:
     """The answers of one step, beside those of the steps before."""
 
     estimator: str

@@ -1,7 +1,7 @@
 """What a window join has learned, as plain text and back, so that it goes on after a restart as if there had been none.
 
 Nothing that is read can make code run: objects are made anew, as they always are, and only numbers are put into them.
-A class that has a state names its attributes in `saved`; arrays are written as compressed bytes.
+A class that has a state names its attributes in `state_fields`; arrays are written as compressed bytes.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from headrace.errors import CorruptFileError
 _ARRAY, _NUMBER, _KEYS = "array", "number", "keys"
 
 
-class Saved:
-    """Something with a state; `saved` names the attributes that make it up.
+class Stateful:
+    """Something with a state; `state_fields` names the attributes that make it up.
 
     What is in a dict or a list of such an attribute may be plain numbers, arrays, other objects with a state that are
-    there already, or values of a dataclass, which `records` names by attribute.
+    there already, or values of a dataclass, which `state_records` names by attribute.
     """
 
-    saved: ClassVar[tuple[str, ...]] = ()
-    records: ClassVar[Mapping[str, type]] = {}
+    state_fields: ClassVar[tuple[str, ...]] = ()
+    state_records: ClassVar[Mapping[str, type]] = {}
 
     def state(self) -> dict[str, Any]:
         """The state as plain values."""
-        return {name: _plain(getattr(self, name)) for name in self.saved}
+        return {name: _plain(getattr(self, name)) for name in self.state_fields}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take a state over."""
-        for name in self.saved:
-            setattr(self, name, _restored(getattr(self, name), state[name], self.records.get(name)))
+        for name in self.state_fields:
+            setattr(self, name, _restored(getattr(self, name), state[name], self.state_records.get(name)))
 
 
-def to_text(saved: Saved) -> str:
+def to_text(stateful: Stateful) -> str:
     """Write a state."""
-    return json.dumps(saved.state(), separators=(",", ":"))
+    return json.dumps(stateful.state(), separators=(",", ":"))
 
 
-def from_text(saved: Saved, text: str) -> None:
+def from_text(stateful: Stateful, text: str) -> None:
     """Read a state into an object that was just made."""
     try:
-        saved.load(json.loads(text))
+        stateful.load(json.loads(text))
     except (KeyError, TypeError, ValueError, zlib.error) as error:
         raise CorruptFileError(
             f"the state of a window join cannot be read: {type(error).__name__}: {error}",
@@ -58,7 +58,7 @@ def from_text(saved: Saved, text: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Saved):
+    if isinstance(value, Stateful):
         return value.state()
     if isinstance(value, np.ndarray):
         packed = zlib.compress(np.ascontiguousarray(value).tobytes(), 1)
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
 
 def _restored(now: Any, plain: Any, record: type | None) -> Any:
     """What a plain value means, given what is there now."""
-    if isinstance(now, Saved):
+    if isinstance(now, Stateful):
         now.load(plain)
         return now
     if isinstance(now, np.random.Generator):
@@ -98,7 +98,7 @@ def _restored(now: Any, plain: Any, record: type | None) -> Any:
     if isinstance(now, deque):
         return deque((_restored(None, item, record) for item in plain), maxlen=now.maxlen)
     if isinstance(plain, list):
-        if isinstance(now, (list, tuple)) and len(now) == len(plain) and any(isinstance(one, Saved) for one in now):
+        if isinstance(now, (list, tuple)) and len(now) == len(plain) and any(isinstance(one, Stateful) for one in now):
             return type(now)(_restored(one, item, record) for one, item in zip(now, plain, strict=True))
         if record is not None:
             made = [_restored(None, item, None) for item in plain]

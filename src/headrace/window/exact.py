@@ -43,7 +43,7 @@ def ring_of(spec: WindowSpec) -> Product:
     return COUNTS if spec.aggregate.function == "count" else SUMS
 
 
-def summed(spec: WindowSpec, arrivals: Arrivals, window: Times, moments: Times) -> Run:
+def rows_by_key(spec: WindowSpec, arrivals: Arrivals, window: Times, moments: Times) -> Run:
     """Rows by window, key and the moment from which on they are seen."""
     words = np.concatenate([time_words(window)[None, :], arrivals.key, time_words(moments)[None, :]])
     group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
@@ -66,7 +66,7 @@ class Matched:
     total: Floats
 
 
-def counted(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Deltas, Run, Matched]:
+def match_change(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Deltas, Run, Matched]:
     """What a change (of `summed`) does to windows, beside what is there; what it adds to that; and by which keys."""
     ring = ring_of(spec)
     group_of, first = np.empty(change.rows, np.int64), np.empty(change.rows, np.int64)
@@ -109,7 +109,7 @@ def _running(more, first, out):  # type: ignore[no-untyped-def]
             total += more[i]
 
 
-def closing(runs: Sequence[AnyRun], before: int) -> list[int]:
+def entries_before(runs: Sequence[AnyRun], before: int) -> list[int]:
     """How many entries of each run are of windows before one; they are the first."""
     probe, found = time_words(np.array([before]))[None, :], []
     for run in runs:
@@ -119,16 +119,16 @@ def closing(runs: Sequence[AnyRun], before: int) -> list[int]:
     return found
 
 
-def spread(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | None]:
+def windows_of(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | None]:
     """The windows of each row; where windows overlap, a row is there once for each, and rows says which it is."""
     last = spec.last_window(event)
     if spec.slide == spec.length:
         return last, None
     first = spec.first_window(event)
-    return repeated(first, last - first + 1)
+    return counting_on(first, last - first + 1)
 
 
-def repeated(first: Times, times: Times) -> tuple[Times, NDArray[np.int64]]:
+def counting_on(first: Times, times: Times) -> tuple[Times, NDArray[np.int64]]:
     """Count on from each first window so many times; gives the windows, and whose they are."""
     rows = np.repeat(np.arange(len(first)), times)
     ends = np.cumsum(times)

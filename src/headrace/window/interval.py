@@ -24,7 +24,7 @@ from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.arrivals import LEFT, RIGHT, Arrivals
-from headrace.window.exact import Matched, repeated, spread, time_words
+from headrace.window.exact import Matched, counting_on, time_words, windows_of
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats
 
@@ -47,7 +47,7 @@ class _Kept:
         values = Compensated().values(run.payload[1:])
         return cls(run, *(np.concatenate([[0.0], np.cumsum(column)]) for column in (run.payload[0], values)))
 
-    def between(self, key: Words, first: Times, last: Times) -> tuple[Floats, Floats]:
+    def in_range(self, key: Words, first: Times, last: Times) -> tuple[Floats, Floats]:
         """For each key, the number of rows from a first to a last time, and the sum of their values."""
         edges = []
         for kernel, times in ((kernels.lower_bounds, first), (kernels.upper_bounds, last)):
@@ -122,18 +122,18 @@ class IntervalJoin:
         return Deltas.of(np.full(len(window), moment), window, amounts)
 
     def _rows(self, left: Arrivals, right: Arrivals) -> Iterator[_Amounts]:
-        window, _ = spread(self.spec, left.event)
+        window, _ = windows_of(self.spec, left.event)
         yield _amounts(window, 0, np.ones(len(window)))
         window, _ = self._reached(right.event)
         yield _amounts(window, 1, np.ones(len(window)))
 
     def _of_left(self, left: Arrivals, others: list[_Kept]) -> Iterator[_Amounts]:
         """Matches of new rows of the left side."""
-        window, rows = spread(self.spec, left.event)
+        window, rows = windows_of(self.spec, left.event)
         rows = np.arange(len(left)) if rows is None else rows
         key = left.key[:, rows]
         for other in others:
-            counts, sums = other.between(left.key, left.event - self.within, left.event + self.within)
+            counts, sums = other.in_range(left.key, left.event - self.within, left.event + self.within)
             total = left.value * counts if self.spec.aggregate.side == LEFT else sums
             self.matched.append(Matched(window, key, counts[rows], total[rows]))
             yield _amounts(window, 2, counts[rows], total[rows])
@@ -145,7 +145,7 @@ class IntervalJoin:
         first = np.maximum(event - self.within, window * self.spec.slide)
         last = np.minimum(event + self.within, window * self.spec.slide + self.spec.length - 1)
         for other in self._sides[LEFT]:
-            counts, sums = other.between(key, first, last)
+            counts, sums = other.in_range(key, first, last)
             total = sums if self.spec.aggregate.side == LEFT else right.value[rows] * counts
             self.matched.append(Matched(window, key, counts, total))
             yield _amounts(window, 2, counts, total)
@@ -154,7 +154,7 @@ class IntervalJoin:
         """The windows in which rows of the right side may have partners, and which rows these are."""
         first = self.spec.first_window(event - self.within)
         times = self.spec.last_window(event + self.within) - first + 1
-        return repeated(first, times)
+        return counting_on(first, times)
 
     def _keep(self, side: int, coming: list[_Kept]) -> None:
         for one in coming:

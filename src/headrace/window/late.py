@@ -11,7 +11,7 @@ from headrace.operators.layout import COUNT
 from headrace.relation.arrangement import AnyRun
 from headrace.relation.run import merge
 from headrace.window.exact import times_of
-from headrace.window.window_view import SOURCES, WindowView
+from headrace.window.window_view import SIDES, WindowView
 
 _KEY, _VALUE = "k", "v"
 
@@ -27,7 +27,7 @@ def read_late(view: WindowView, runs: Sequence[AnyRun]) -> pa.Table:
         numbers = times_of(run.words[:3])
         numbers = np.repeat(numbers, run.payload[0], axis=1)
         sides, times = numbers[0], numbers[1:]
-    columns: dict[str, pa.Array] = {"side": pa.array(np.array(SOURCES)[sides], pa.string())}
+    columns: dict[str, pa.Array] = {"side": pa.array(np.array(SIDES)[sides], pa.string())}
     for i, (name, key) in enumerate(zip(names, left.keys, strict=True)):
         columns[name] = (
             pa.array([], key.type.arrow) if run is None else _repeated(run.values[f"{_KEY}{i}"], run.payload[0])

@@ -16,7 +16,16 @@ from headrace.relation.run import Run, consolidate, merge
 from headrace.rings import Group
 from headrace.rings.double import Compensated
 from headrace.window.arrivals import Arrivals
-from headrace.window.exact import Matched, closing, counted, ring_of, spread, summed, time_words, times_of
+from headrace.window.exact import (
+    Matched,
+    entries_before,
+    match_change,
+    ring_of,
+    rows_by_key,
+    time_words,
+    times_of,
+    windows_of,
+)
 from headrace.window.interval import ROWS, IntervalJoin
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas
@@ -44,7 +53,7 @@ class Matching(Protocol):
         ...
 
     @property
-    def travelling(self) -> Group:
+    def row_ring(self) -> Group:
         """What is added up of rows on their way."""
         ...
 
@@ -70,21 +79,22 @@ class SameWindow:
         return {self.NAME: ring_of(self.spec)}
 
     @property
-    def travelling(self) -> Group:
+    def row_ring(self) -> Group:
         return ring_of(self.spec)
 
     def run(self, arrivals: Arrivals, moments: Times) -> Run:
-        window, rows = spread(self.spec, arrivals.event)
+        window, rows = windows_of(self.spec, arrivals.event)
         if rows is not None:
             arrivals, moments = arrivals.take(rows), moments[rows]
-        return summed(self.spec, arrivals, window, moments)
+        return rows_by_key(self.spec, arrivals, window, moments)
 
     def count(self, state: State, rows: Run, now: int) -> Counted:
         ring, before, runs = ring_of(self.spec), self.spec.completed_by(now), state[self.NAME]
-        deltas, change, matched = counted(self.spec, runs, rows)
-        (gone,) = closing([change], before)
+        deltas, change, matched = match_change(self.spec, runs, rows)
+        (gone,) = entries_before([change], before)
         kept = change.take(np.arange(gone, change.rows)) if gone else change
-        closed = [run.take(np.arange(count)) for run, count in zip(runs, closing(runs, before), strict=True) if count]
+        counts = entries_before(runs, before)
+        closed = [run.take(np.arange(count)) for run, count in zip(runs, counts, strict=True) if count]
         parts = [kept, *(Run(run.words, ring.negate(run.payload)) for run in closed)]
         grown = {self.NAME: (merge(ring, parts) if closed else kept, kept.rows - sum(run.rows for run in closed))}
         return Counted(deltas, grown, [matched])
@@ -103,7 +113,7 @@ class CloseInTime:
         return dict.fromkeys(self.NAMES, ROWS)
 
     @property
-    def travelling(self) -> Group:
+    def row_ring(self) -> Group:
         return ROWS
 
     def run(self, arrivals: Arrivals, moments: Times) -> Run:

@@ -18,10 +18,10 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
-from headrace.window.estimator_state import Saved
-from headrace.window.shrinkage import taken
+from headrace.window.estimate import FACTORS, Estimate, Factor, WindowSnapshot, combined, pop_pending
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 from headrace.window.totals import Floats
 
 _jit: Any = nb.njit(cache=True, nogil=True)
@@ -36,15 +36,15 @@ _MEMORY = 0.95
 _LEAST, _MOST = -6.0, 1.0  # of the logarithm of a deviation
 
 
-_SIZES = (_INPUTS * _HIDDEN, _HIDDEN, _HIDDEN * 2, 2)  # weights and offsets of both layers
-_EDGES = tuple(itertools.accumulate(_SIZES, initial=0))
+_LAYER_SIZES = (_INPUTS * _HIDDEN, _HIDDEN, _HIDDEN * 2, 2)  # weights and offsets of both layers
+_EDGES = tuple(itertools.accumulate(_LAYER_SIZES, initial=0))
 
 
 @dataclass
-class Network(Saved):
+class Network(Stateful):
     """Two layers: from observations to a correction of the last of them, and the logarithm of its deviation."""
 
-    saved: ClassVar = ("weights", "_first", "_second", "_steps")
+    state_fields: ClassVar = ("weights", "_first", "_second", "_steps")
 
     rng: np.random.Generator
     weights: Floats = field(init=False)
@@ -53,9 +53,9 @@ class Network(Saved):
     _steps: int = 0
 
     def __post_init__(self) -> None:
-        drawn = [self.rng.normal(0, 1 / math.sqrt(_INPUTS), _SIZES[0]), np.zeros(_SIZES[1])]
+        drawn = [self.rng.normal(0, 1 / math.sqrt(_INPUTS), _LAYER_SIZES[0]), np.zeros(_LAYER_SIZES[1])]
         # At first it says about what it sees.
-        drawn += [0.1 * self.rng.normal(0, 1 / math.sqrt(_HIDDEN), _SIZES[2]), np.zeros(_SIZES[3])]
+        drawn += [0.1 * self.rng.normal(0, 1 / math.sqrt(_HIDDEN), _LAYER_SIZES[2]), np.zeros(_LAYER_SIZES[3])]
         self.weights = np.concatenate(drawn)
         self._first, self._second = np.zeros_like(self.weights), np.zeros_like(self.weights)
 
@@ -117,17 +117,17 @@ def _train(weights, first, second, steps, x, y, chosen, centre, spread):  # type
             weights[w] -= size * first[w] / (math.sqrt(second[w]) + 1e-8)
 
 
-class _Learner(Saved):
+class _Learner(Stateful):
     """One part."""
 
-    saved = ("rng", "network", "past", "seen", "labels", "learned", "scale", "centre", "spread")
+    state_fields = ("rng", "network", "past", "seen", "labels", "trained", "scale", "centre", "spread")
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.network = Network(self.rng)
         self.past: deque[float] = deque(maxlen=_PAST)
         # The last examples, in a ring: what the network saw, and what it should have said.
-        self.seen, self.labels, self.learned = np.zeros((_BUFFER, _INPUTS)), np.zeros(_BUFFER), 0
+        self.seen, self.labels, self.trained = np.zeros((_BUFFER, _INPUTS)), np.zeros(_BUFFER), 0
         self.scale = math.nan  # of what windows come to
         self.centre, self.spread = 0.0, 0.3
 
@@ -152,8 +152,8 @@ class _Learner(Saved):
             return
         if x is not None and math.isfinite(scale):
             label = math.log(final / scale)
-            at = self.learned % _BUFFER
-            self.seen[at], self.labels[at], self.learned = x, label, self.learned + 1
+            at = self.trained % _BUFFER
+            self.seen[at], self.labels[at], self.trained = x, label, self.trained + 1
             self.centre = _MEMORY * self.centre + (1 - _MEMORY) * label
             off = (label - self.centre) ** 2
             self.spread = math.sqrt(max(1e-4, _MEMORY * self.spread**2 + (1 - _MEMORY) * off))
@@ -168,42 +168,42 @@ class _Learner(Saved):
         return np.append(np.clip(logs, -5, 5), 1.0 if math.isnan(observed) else 0.0)
 
     def _train(self) -> None:
-        # Half of a batch is of the last windows, so that a change is learned at once, half of all that is kept.
-        last = np.arange(max(0, self.learned - _BATCH // 2), self.learned) % _BUFFER
-        others = self.rng.integers(0, min(self.learned, _BUFFER), (_ROUNDS, _BATCH - len(last)))
+        # Half of a batch is of the last windows, so that a change is trained at once, half of all that is kept.
+        last = np.arange(max(0, self.trained - _BATCH // 2), self.trained) % _BUFFER
+        others = self.rng.integers(0, min(self.trained, _BUFFER), (_ROUNDS, _BATCH - len(last)))
         chosen = np.concatenate([np.tile(last, (_ROUNDS, 1)), others], axis=1)
         self.network.train(self.seen, self.labels, chosen, (self.centre, max(self.spread, 0.02)))
 
 
-class MlpEstimator(Saved):
+class MlpEstimator(Stateful):
     """Estimates by a network for each part; deterministic under a seed."""
 
     name = "mlp"
-    saved = ("_parts", "_said")
-    records: ClassVar = {"_said": tuple}
+    state_fields = ("_factors", "_pending")
+    state_records: ClassVar = {"_pending": tuple}
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95, seed: int = 0) -> None:
         self.spec = spec
         self.interval = interval
-        self._parts = {name: _Learner(seed * len(PARTS) + i) for i, name in enumerate(PARTS)}
-        self._said: dict[int, dict[str, tuple[Floats | None, float]]] = {}
+        self._factors = {name: _Learner(seed * len(FACTORS) + i) for i, name in enumerate(FACTORS)}
+        self._pending: dict[int, dict[str, tuple[Floats | None, float]]] = {}
 
-    def observe(self, arrivals: Arrived) -> None:
+    def observe(self, delays: DelayCounts) -> None:
         """Rows are seen as the windows that they are in."""
 
-    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
-        parts, said = {}, {}
-        for name, observed in window.parts().items():
-            learner = self._parts[name]
+    def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
+        factors, pending = {}, {}
+        for name, observed in window.factors().items():
+            learner = self._factors[name]
             mean, deviation, x = learner.estimate(observed, again)
-            said[name] = (x, learner.scale)
-            parts[name] = Part(mean, min(deviation, 2 * abs(mean)))
+            pending[name] = (x, learner.scale)
+            factors[name] = Factor(mean, min(deviation, 2 * abs(mean)))
         if not again:
-            self._said[window.window] = said
-        return combined(self.spec, parts, self.interval)
+            self._pending[window.window] = pending
+        return combined(self.spec, factors, self.interval)
 
-    def complete(self, window: Seen) -> None:
-        said = taken(self._said, window.window)
-        if said is not None:
-            for name, final in window.parts().items():
-                self._parts[name].learn(*said[name], final)
+    def complete(self, window: WindowSnapshot) -> None:
+        pending = pop_pending(self._pending, window.window)
+        if pending is not None:
+            for name, final in window.factors().items():
+                self._factors[name].learn(*pending[name], final)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from headrace.window.estimate import Arrived, Estimate, Part, Seen, combined
-from headrace.window.estimator_state import Saved
+from headrace.window.estimate import Estimate, Factor, WindowSnapshot, combined
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 
 _DEVIATION = 0.5  # it does not know how much is missing
 
 
-class ObservedEstimator(Saved):
+class ObservedEstimator(Stateful):
     """Expects nothing more to come."""
 
     name = "observed"
@@ -20,14 +21,14 @@ class ObservedEstimator(Saved):
         self.spec = spec
         self.interval = interval
 
-    def observe(self, arrivals: Arrived) -> None:
+    def observe(self, delays: DelayCounts) -> None:
         """What arrives is in the windows already."""
 
-    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
-        known = {name: 0.0 if math.isnan(value) else value for name, value in window.parts().items()}
+    def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
+        known = {name: 0.0 if math.isnan(value) else value for name, value in window.factors().items()}
         return combined(
-            self.spec, {name: Part(value, _DEVIATION * abs(value)) for name, value in known.items()}, self.interval
+            self.spec, {name: Factor(value, _DEVIATION * abs(value)) for name, value in known.items()}, self.interval
         )
 
-    def complete(self, window: Seen) -> None:
+    def complete(self, window: WindowSnapshot) -> None:
         """There is nothing to learn."""

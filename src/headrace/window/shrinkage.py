@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-from headrace.window.estimator_state import Saved
-
-T = TypeVar("T")
+from headrace.window.estimator_state import Stateful
 
 _MEMORY = 0.97  # the weight of a completed window beside that of the next
 _PRIOR = 4.0  # completed windows that the first guess is worth
 
 
-def taken(said: dict[int, T], window: int) -> T | None:
-    """Take out what was said of a window that is complete; and of any before it, which are past."""
-    for past in [other for other in said if other < window]:
-        del said[past]
-    return said.pop(window, None)
-
-
 @dataclass
-class Shrinkage(Saved):
+class Shrinkage(Stateful):
     """How far to go from a level towards what a window itself says: the slope that would have served best of late.
 
     Ratios are what matters, so it goes that share of the way between logarithms, if there are any.
     """
 
-    saved: ClassVar = ("_products", "_squares", "_count")
+    state_fields: ClassVar = ("_products", "_squares", "_count")
 
     _products: float = 0.0
     _squares: float = 0.0
     _count: float = 0.0
 
-    def between(self, level: float, own: float, guess: float) -> float:
+    def blend(self, level: float, own: float, guess: float) -> float:
         """What to expect; `guess` is the slope to begin with."""
         slope = self._slope(guess)
         if level > 0 and own > 0:

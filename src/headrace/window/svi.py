@@ -22,10 +22,10 @@ from typing import Any, ClassVar
 import numba as nb
 import numpy as np
 
-from headrace.window.estimate import PARTS, Arrived, Estimate, Part, Seen, combined
-from headrace.window.estimator_state import Saved
-from headrace.window.shrinkage import taken
+from headrace.window.estimate import FACTORS, Estimate, Factor, WindowSnapshot, combined, pop_pending
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import WindowSpec
+from headrace.window.tally import DelayCounts
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 
@@ -37,10 +37,10 @@ _ROUNDS = 3
 
 
 @dataclass
-class _Posterior(Saved):
+class _Posterior(Stateful):
     """What is known of one part; scaled, so that it is about one."""
 
-    saved: ClassVar = (
+    state_fields: ClassVar = (
         "mean",
         "weight",
         "shape",
@@ -115,36 +115,36 @@ def _inferred(x, mean, phi, zeta, rho, step, prior, weight, shape, rate):  # typ
     return mean, phi
 
 
-class SviEstimator(Saved):
+class SviEstimator(Stateful):
     """Estimates by stochastic variational inference."""
 
     name = "svi"
-    saved = ("_parts", "_observed")
+    state_fields = ("_factors", "_pending")
 
     def __init__(self, spec: WindowSpec, interval: float = 0.95) -> None:
         self.spec = spec
         self.interval = interval
-        self._parts = {name: _Posterior() for name in PARTS}
-        self._observed: dict[int, dict[str, float]] = {}
+        self._factors = {name: _Posterior() for name in FACTORS}
+        self._pending: dict[int, dict[str, float]] = {}
 
-    def observe(self, arrivals: Arrived) -> None:
+    def observe(self, delays: DelayCounts) -> None:
         """Rows are seen as the windows that they are in."""
 
-    def estimate(self, window: Seen, at: int, *, again: bool = False) -> Estimate:
-        observed = window.parts()
+    def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
+        observed = window.factors()
         if not again:
-            self._observed[window.window] = observed
-        parts = {}
+            self._pending[window.window] = observed
+        factors = {}
         for name, value in observed.items():
-            posterior = self._parts[name]
+            posterior = self._factors[name]
             mean, deviation = posterior.estimate(value)
             if math.isfinite(value) and not again:
                 posterior.observations.append(value)
-            parts[name] = Part(mean, min(deviation, 2 * abs(mean)))
-        return combined(self.spec, parts, self.interval)
+            factors[name] = Factor(mean, min(deviation, 2 * abs(mean)))
+        return combined(self.spec, factors, self.interval)
 
-    def complete(self, window: Seen) -> None:
-        observed = taken(self._observed, window.window)
+    def complete(self, window: WindowSnapshot) -> None:
+        observed = pop_pending(self._pending, window.window)
         if observed is not None:
-            for name, final in window.parts().items():
-                self._parts[name].learn(observed[name], final)
+            for name, final in window.factors().items():
+                self._factors[name].learn(observed[name], final)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.window.estimator_state import Saved
+from headrace.window.estimator_state import Stateful
 from headrace.window.spec import Times
 
 Floats = NDArray[np.float64]
@@ -86,10 +86,10 @@ class Deltas:
         return Deltas(self.moment[first:last], self.window[first:last], self.amounts[:, first:last])
 
 
-class OpenWindows(Saved):
+class OpenWindows(Stateful):
     """The totals of all open windows; those that were never touched are zero."""
 
-    saved = ("_window", "_numbers")
+    state_fields = ("_window", "_numbers")
 
     def __init__(self) -> None:
         # Only windows that have rows, in their order: there may be years of silence between two of them.

@@ -30,7 +30,7 @@ from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.answers import Answer, Answers
 from headrace.window.arrivals import Arrivals, bucket_of
-from headrace.window.emitted import ANSWERS, Told
+from headrace.window.emitted import ANSWERS, EmittedAnswers
 from headrace.window.estimator_state import from_text, to_text
 from headrace.window.estimators import make_estimator
 from headrace.window.exact import time_words, times_of
@@ -40,8 +40,8 @@ from headrace.window.spec import Times, WindowSpec
 from headrace.window.tally import DelayCounts, Tally
 from headrace.window.totals import Deltas
 
-SOURCES = ("left", "right")
-LATE, LEARNED = "late", "learned"
+SIDES = ("left", "right")
+LATE, ESTIMATOR_STATE = "late", "estimator_state"
 ESTIMATE, FINAL, ALL = "estimate", "final", "all"
 REVISIONS = (ESTIMATE, FINAL, ALL)
 
@@ -92,13 +92,13 @@ class WindowView(ViewKernel):
     def sides(self) -> tuple[MapSide, ...]:
         return tuple(
             MapSide(s.table, source, s.only, s.keys, (s.event, s.arrival, *(() if s.value is None else (s.value,))))
-            for source, s in zip(SOURCES, self.streams, strict=True)
+            for source, s in zip(SIDES, self.streams, strict=True)
         )
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
         groups: dict[str, Group] = {GROUPS: MATCHES, KEYS: COUNT} if self.by_key else {}
-        return {**self.matching.arrangements, LATE: COUNT, **groups, LEARNED: COUNT, ANSWERS: COUNT}
+        return {**self.matching.arrangements, LATE: COUNT, **groups, ESTIMATOR_STATE: COUNT, ANSWERS: COUNT}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class WindowView(ViewKernel):
 
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
-        later = (LEARNED, ANSWERS)
+        later = (ESTIMATOR_STATE, ANSWERS)
         return (tuple(part for part in self.arrangements if part not in later), later)
 
     def home(self, part: str, bucket: int) -> int:
@@ -115,7 +115,7 @@ class WindowView(ViewKernel):
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         """Rows that belong to no window, or to no moment."""
-        side = self.streams[SOURCES.index(source)]
+        side = self.streams[SIDES.index(source)]
         named = [
             *zip(side.keys, rows.keys, strict=True),
             (side.event, rows.arguments[0]),
@@ -141,7 +141,7 @@ class WindowView(ViewKernel):
         return reasons
 
     def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
-        arrivals, origin = self._arrivals(SOURCES.index(source), rows)
+        arrivals, origin = self._arrivals(SIDES.index(source), rows)
         late = arrivals.arrival - arrivals.event > self.spec.horizon
         moments = self.spec.seen_from(arrivals.arrival)
         order, starts = np.empty(len(arrivals), np.int64), np.empty(buckets + 1, np.int64)
@@ -150,16 +150,15 @@ class WindowView(ViewKernel):
         for bucket in range(buckets) if own is None else own:
             at = order[starts[bucket] : starts[bucket + 1]]
             in_time = at[~late[at]]
-            parts = self._rows(arrivals.take(in_time), moments[in_time]) | self._late(
-                arrivals, rows, origin, at[late[at]]
-            )
+            runs = self._rows(arrivals.take(in_time), moments[in_time])
+            runs |= self._late(arrivals, rows, origin, at[late[at]])
             if self.by_key and len(in_time):
-                parts[KEYS] = key_run(arrivals.key[:, in_time], rows.keys, origin[in_time])
+                runs[KEYS] = key_run(arrivals.key[:, in_time], rows.keys, origin[in_time])
             if bucket == _ONE:
-                parts |= self._delays(arrivals.take(~late), moments[~late])
+                runs |= self._delays(arrivals.take(~late), moments[~late])
             heard = arrivals.arrival if bucket == _ONE else arrivals.arrival[at]
             if len(heard):
-                out[bucket] = parts | {_CLOCK: _clock(heard)}
+                out[bucket] = runs | {_CLOCK: _clock(heard)}
         return out
 
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
@@ -217,7 +216,7 @@ class WindowView(ViewKernel):
         clock = merge(COUNT, incoming[_CLOCK])
         done.sent.append(Sent(1, _ONE, _CLOCK, clock))
         if incoming.get(_ROWS):
-            rows = merge(self.matching.travelling, incoming[_ROWS])
+            rows = merge(self.matching.row_ring, incoming[_ROWS])
             counted = self.matching.count(state, rows, int(times_of(clock.words[0]).max()))
             for part, (run, more) in counted.grown.items():
                 done.runs[part], done.live[part] = run, more
@@ -235,7 +234,7 @@ class WindowView(ViewKernel):
 
     # -- the second stage ---------------------------------------------------------------------------------------------
 
-    def learned(self, runs: Sequence[AnyRun]) -> tuple[Answers, Run | None]:
+    def restored(self, runs: Sequence[AnyRun]) -> tuple[Answers, Run | None]:
         """What has been learned so far, as it is kept; and the run of that."""
         answers = Answers(
             self.spec,
@@ -249,28 +248,28 @@ class WindowView(ViewKernel):
         return answers, before
 
     def _answer(self, state: State, incoming: Incoming) -> Reduced:
-        answers, before = self.learned(state[LEARNED])
-        run, summary = self._told(answers.advance(_tally(incoming)), state[ANSWERS])
+        answers, before = self.restored(state[ESTIMATOR_STATE])
+        run, summary = self._emitted(answers.advance(_tally(incoming)), state[ANSWERS])
         done = Reduced(changes=run, summary=summary)
         if run is not None:
             done.runs[ANSWERS], done.live[ANSWERS] = run, summary.inserted - summary.deleted
-        done.runs[LEARNED], done.live[LEARNED] = _replaced(before, to_text(answers))
+        done.runs[ESTIMATOR_STATE], done.live[ESTIMATOR_STATE] = _replaced(before, to_text(answers))
         return done
 
-    def at_the_end(self, learned: Sequence[AnyRun], answers: Sequence[AnyRun]) -> list[AnyRun]:
+    def at_the_end(self, state: Sequence[AnyRun], answers: Sequence[AnyRun]) -> list[AnyRun]:
         """All answers, if no row is to come any more: time goes on until every window is complete."""
-        known, _ = self.learned(learned)
-        run, _ = self._told(known.finish(), answers)
+        known, _ = self.restored(state)
+        run, _ = self._emitted(known.finish(), answers)
         return [*answers, *([] if run is None else [run])]
 
-    def _told(self, answers: Iterable[Answer], before: Sequence[AnyRun]) -> tuple[Run | None, ViewChange]:
-        told = Told(self.estimator, before)
+    def _emitted(self, answers: Iterable[Answer], before: Sequence[AnyRun]) -> tuple[Run | None, ViewChange]:
+        emitted = EmittedAnswers(self.estimator, before)
         for answer in answers:
-            if self._is_told(answer):
-                told.add(answer, replaces=self.revisions == ALL)
-        return told.change()
+            if self._is_emitted(answer):
+                emitted.add(answer, replaces=self.revisions == ALL)
+        return emitted.change()
 
-    def _is_told(self, answer: Answer) -> bool:
+    def _is_emitted(self, answer: Answer) -> bool:
         return self.revisions == ALL or answer.final == (self.revisions == FINAL)
 
 

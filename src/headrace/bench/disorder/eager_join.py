@@ -10,7 +10,7 @@ import numpy as np
 from headrace.relation.arrangement import runs_to_merge
 from headrace.relation.run import Run, merge
 from headrace.window.arrivals import Arrivals
-from headrace.window.exact import closing, counted, ring_of, spread, summed
+from headrace.window.exact import entries_before, match_change, ring_of, rows_by_key, windows_of
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import OpenWindows, Totals
 
@@ -27,11 +27,11 @@ class EagerJoin:
     def add(self, arrivals: Arrivals) -> None:
         if not len(arrivals):
             return
-        window, rows = spread(self.spec, arrivals.event)
+        window, rows = windows_of(self.spec, arrivals.event)
         if rows is not None:
             arrivals = arrivals.take(rows)
-        change = summed(self.spec, arrivals, window, np.zeros(len(arrivals), np.int64))
-        deltas, kept, _ = counted(self.spec, self.runs, change)
+        change = rows_by_key(self.spec, arrivals, window, np.zeros(len(arrivals), np.int64))
+        deltas, kept, _ = match_change(self.spec, self.runs, change)
         self._keep(kept)
         self._totals.add(deltas.window, deltas.amounts)
 
@@ -40,7 +40,7 @@ class EagerJoin:
 
     def close(self, before: int, known: int) -> None:
         self._totals.forget(known)
-        gone = closing(self.runs, before)
+        gone = entries_before(self.runs, before)
         self.runs = [
             run.take(np.arange(count, run.rows)) if count else run
             for run, count in zip(self.runs, gone, strict=True)

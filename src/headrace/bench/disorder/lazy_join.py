@@ -12,7 +12,7 @@ from headrace.errors import SchemaError
 from headrace.relation import kernels
 from headrace.rings.double import Compensated
 from headrace.window.arrivals import LEFT, Arrivals
-from headrace.window.exact import spread
+from headrace.window.exact import windows_of
 from headrace.window.spec import WindowSpec
 from headrace.window.totals import Floats, OpenWindows, Totals
 
@@ -31,7 +31,7 @@ class LazyJoin:
     def add(self, arrivals: Arrivals) -> None:
         if not len(arrivals):
             return
-        window, rows = spread(self.spec, arrivals.event)
+        window, rows = windows_of(self.spec, arrivals.event)
         order = np.argsort(window, kind="stable")
         ordered, window = arrivals.take(order if rows is None else rows[order]), window[order]
         for first, last in pairwise([*heads(window), len(window)]):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.bench.disorder.methods import ESTIMATING, Said
+from headrace.bench.disorder.methods import ESTIMATING, MethodAnswers
 from headrace.bench.disorder.ratios import allowed_error
 from headrace.bench.disorder.workload import LENGTH, Floats, Numbers, Sides, Workload
 
@@ -21,11 +21,11 @@ class Sample:
     """What one method said of one stream, beside what its windows came to; the rows of the stream are let go."""
 
     truth: Floats
-    said: Said
+    said: MethodAnswers
     latency: float  # that 95% of the rows of answers do not exceed, in microseconds
 
     @classmethod
-    def of(cls, sides: Sides, said: Said) -> Sample:
+    def of(cls, sides: Sides, said: MethodAnswers) -> Sample:
         """Measure all that rows are needed for."""
         latencies = _latencies(sides, said)
         return cls(sides.truth, said, float(np.quantile(latencies, 0.95)) if len(latencies) else math.nan)
@@ -74,7 +74,7 @@ def row_of(
     return row if wrong is None else row | {"wrong": wrong}
 
 
-def _latencies(sides: Sides, said: Said) -> Floats:
+def _latencies(sides: Sides, said: MethodAnswers) -> Floats:
     """How long before its answer each row of an answer had arrived, in microseconds."""
     found = []
     for stream in (sides.left, sides.right):

@@ -37,7 +37,7 @@ _CLOSE = 1e-9  # to which sums of doubles agree, whatever their order
 
 
 @dataclass
-class Said:
+class MethodAnswers:
     """What one method said of the measured windows of one stream."""
 
     value: Floats
@@ -52,7 +52,7 @@ class Said:
     wrong: str | None = None
 
     @classmethod
-    def nothing(cls, count: int) -> Said:
+    def nothing(cls, count: int) -> MethodAnswers:
         """What is said before the first answer."""
         value, low, high = (np.full(count, np.nan) for _ in range(3))
         after, estimation, beside = (np.zeros(count) for _ in range(3))
@@ -61,7 +61,7 @@ class Said:
 
 def run_methods(
     methods: Sequence[str], spec: WindowSpec, sides: Sides, arrivals: Arrivals, seed: int
-) -> dict[str, Said]:
+) -> dict[str, MethodAnswers]:
     """Run methods over one stream."""
     found = {}
     if any(name not in (SLACK, EAGER, LAZY) for name in methods):
@@ -125,7 +125,7 @@ class _Pass:
         self.estimators = {name: _TimedEstimator(make_estimator(name, spec, seed=seed)) for name in names}
         self.join = _TimedJoin(spec, cast(Mapping[str, Estimator], self.estimators))
         self.sides = sides
-        self.said = {name: Said.nothing(sides.count) for name in (WATERMARK, *names)}
+        self.said = {name: MethodAnswers.nothing(sides.count) for name in (WATERMARK, *names)}
         self.final = np.full(sides.count, np.nan)
         self._after: dict[str, float] = {}
 
@@ -176,7 +176,7 @@ class _Pass:
 
 def _run_estimators(
     names: Sequence[str], spec: WindowSpec, sides: Sides, arrivals: Arrivals, seed: int
-) -> dict[str, Said]:
+) -> dict[str, MethodAnswers]:
     running = _Pass(names, spec, sides, seed)
     windows = range(sides.first + sides.count)
     at = 0
@@ -213,10 +213,10 @@ class _WatchedJoin:
         self.closed = perf_counter()
 
 
-def _run_baseline(name: str, spec: WindowSpec, sides: Sides, arrivals: Arrivals) -> Said:
+def _run_baseline(name: str, spec: WindowSpec, sides: Sides, arrivals: Arrivals) -> MethodAnswers:
     join = _WatchedJoin(LazyJoin(spec) if name == LAZY else EagerJoin(spec))
     slack = KSlack(max(_MEMORY * LENGTH, 2 * spec.horizon)) if name == SLACK else None
-    said = Said.nothing(sides.count)
+    said = MethodAnswers.nothing(sides.count)
     start = perf_counter()
     for answer in answered(spec, join, arrivals, slack, spec.emitted_at(sides.first + sides.count - 1)):
         now = perf_counter()

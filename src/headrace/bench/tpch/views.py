@@ -43,7 +43,7 @@ __all__ = ["run", "table"]
 
 _WARM_SCALE, _WARM_STEPS = 0.01, 2
 _SAMPLE = 0.1  # seconds between two looks at the memory; more of them would slow the steps down
-_TOLD = 1.0  # seconds between two words about steps
+_PAUSE = 1.0  # seconds between two words about steps
 _SHOWN = 300  # characters of an error
 
 
@@ -127,18 +127,18 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
     results = [{"system": "headrace", "case": TABLES_ONLY, "load_seconds": data.load_seconds, **_row(data, tables)}]
     peaks = [loading.peak, tables.peak]
     for number, name in enumerate(options.queries, 1):
-        told = _Told(tell, f"{name} ({number} of {len(options.queries)})")
-        told("Spark before the steps")
+        progress = _Progress(tell, f"{name} ({number} of {len(options.queries)})")
+        progress("Spark before the steps")
         sql = tpch_query(name)
         before, _ = data.before.timed(sql)
-        ours, peak = _alone(warm, data, name, sql, options.strategy, told)
-        told("Spark after the steps")
+        ours, peak = _alone(warm, data, name, sql, options.strategy, progress)
+        progress("Spark after the steps")
         after, answer = data.after.timed(sql)
         theirs = {"rows": data.rows_after, "seconds": after, "load_seconds": before, "answer_rows": answer.num_rows}
         results += [{"system": "headrace", "case": name, **ours}, {"system": "spark", "case": name, **theirs}]
         peaks.append(peak)
     if options.together:
-        row, peak = _together(data, options, _Told(tell, TOGETHER))
+        row, peak = _together(data, options, _Progress(tell, TOGETHER))
         results.append(row)
         peaks.append(peak)
     # The JVM is Spark's, which runs the peer too: its peak is that of both.
@@ -154,8 +154,8 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
     return {"bench": "tpch", "config": config, "results": results, "ratios": found, "targets": targets(found, results)}
 
 
-class _Told:
-    """Says how far something is; of what happens often, only now and then."""
+class _Progress:
+    """Reports stages of one part of the benchmark; stages that follow closely are reported only now and then."""
 
     def __init__(self, tell: Tell, about: str) -> None:
         self._tell = tell
@@ -167,16 +167,18 @@ class _Told:
         self._tell(f"{self._about}: {stage}")
 
     def now_and_then(self, stage: str) -> None:
-        if time.perf_counter() - self._last > _TOLD:
+        if time.perf_counter() - self._last > _PAUSE:
             self(stage)
 
 
-def _alone(warm: Data, data: Data, name: str, sql: str, strategy: str, told: _Told) -> tuple[dict[str, Any], int]:
+def _alone(
+    warm: Data, data: Data, name: str, sql: str, strategy: str, progress: _Progress
+) -> tuple[dict[str, Any], int]:
     """Keep one view, and check its answer; give its row, and the peak of the memory."""
     try:
-        told("warming up")
+        progress("warming up")
         _keep(warm, {name: sql}, strategy)
-        kept = _keep(data, {name: sql}, strategy, told)
+        kept = _keep(data, {name: sql}, strategy, progress)
     except Exception as error:
         return _failed(error), 0
     if name in kept.problems:
@@ -184,23 +186,23 @@ def _alone(warm: Data, data: Data, name: str, sql: str, strategy: str, told: _To
     row = _row(data, kept)
     row |= {"load_seconds": kept.filled[name], "read_seconds": kept.read[name], "strategy": kept.strategies[name]}
     row |= {"answer_rows": kept.answers[name].num_rows, "state_mb": kept.bytes[name] / 1e6}
-    told("comparing the answer with Spark's")
+    progress("comparing the answer with Spark's")
     wrong = data.after.difference(sql, kept.answers[name])
     return row if wrong is None else row | {"wrong": wrong[:_SHOWN]}, kept.peak
 
 
-def _together(data: Data, options: argparse.Namespace, told: _Told) -> tuple[dict[str, Any], int]:
+def _together(data: Data, options: argparse.Namespace, progress: _Progress) -> tuple[dict[str, Any], int]:
     """Keep all views in one engine, and check all answers."""
     views = {name: tpch_query(name) for name in options.queries}
     row: dict[str, Any] = {"system": "headrace", "case": TOGETHER}
     try:
-        kept = _keep(data, views, options.strategy, told)
+        kept = _keep(data, views, options.strategy, progress)
     except Exception as error:
         return row | _failed(error), 0
     row |= _row(data, kept) if kept.steps else {}
     row |= {"views": list(kept.answers), "load_seconds": sum(kept.filled.values())}
     row |= {"read_seconds": sum(kept.read.values()), "state_mb": sum(kept.bytes.values()) / 1e6}
-    told("comparing the answers with Spark's")
+    progress("comparing the answers with Spark's")
     wrong = {name: data.after.difference(views[name], answer) for name, answer in kept.answers.items()}
     for kind, texts in {
         "wrong": {name: text for name, text in wrong.items() if text is not None},
@@ -211,20 +213,20 @@ def _together(data: Data, options: argparse.Namespace, told: _Told) -> tuple[dic
     return row, kept.peak
 
 
-def _keep(data: Data, views: Mapping[str, str], strategy: str, told: _Told | None = None) -> _Kept:
+def _keep(data: Data, views: Mapping[str, str], strategy: str, progress: _Progress | None = None) -> _Kept:
     """Make views over the loaded tables, take all steps, read the answers; views that cannot be made are left out."""
     kept = _Kept()
     release_memory()
     with data.opened() as engine, PeakMemory(_SAMPLE) as memory:
         made = {}
         for name, sql in views.items():
-            if told is not None:
-                told(f"filling {name}")
+            if progress is not None:
+                progress(f"filling {name}")
             view = _fill(engine, name, sql, strategy, kept)
             if view is not None:
                 made[name] = view
         if made or not views:
-            _step(engine, data, kept, told)
+            _step(engine, data, kept, progress)
         for name, view in made.items():
             start = time.perf_counter()
             kept.answers[name] = view.to_arrow()
@@ -254,10 +256,10 @@ def _fill(engine: Engine, name: str, sql: str, strategy: str, kept: _Kept) -> Vi
     return view
 
 
-def _step(engine: Engine, data: Data, kept: _Kept, told: _Told | None) -> None:
+def _step(engine: Engine, data: Data, kept: _Kept, progress: _Progress | None) -> None:
     for number, changes in enumerate(data.steps, 1):
-        if told is not None:
-            told.now_and_then(f"step {number} of {len(data.steps)}")
+        if progress is not None:
+            progress.now_and_then(f"step {number} of {len(data.steps)}")
         start = time.perf_counter()
         step = engine.apply(changes)
         kept.steps.append(time.perf_counter() - start)
