@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from headrace.errors import UnsupportedSQLError
 from headrace.plan.join import Argument, JoinPlan, Term
 from headrace.plan.view import Order, Shape
-from headrace.sql.catalyst import analyse, analyse_join_rows
+from headrace.sql.catalyst import AnalysedView, analyse, features
+from headrace.sql.query import SqlQuery
 from headrace.sql.session import SqlSession
 
 
@@ -19,6 +20,10 @@ def plan_of(session: SqlSession, sql: str) -> JoinPlan:
     plan = analyse(session, "v", sql).plan.join
     assert plan is not None
     return plan
+
+
+def read_features(session: SqlSession, name: str, sql: str) -> AnalysedView:
+    return features(SqlQuery(session, name, sql))
 
 
 def said(plan: JoinPlan) -> dict[str, tuple[str | None, dict[str, str], list[str], set[str]]]:
@@ -218,7 +223,7 @@ def test_products_need_ansi_mode_where_they_can_overflow(new_shop: Callable[...,
 
 def test_rows_for_features(shop: SqlSession) -> None:
     sql = "SELECT city, price, cost * 2 AS twice, store AS shop FROM sales NATURAL JOIN store NATURAL JOIN item"
-    plan = analyse_join_rows(shop, "m", sql).plan
+    plan = read_features(shop, "m", sql).plan
     assert plan.shape is Shape.ROWS
     assert plan.join is not None
     assert plan.join.keys == ("city", "price", "twice", "shop") == tuple(output.name for output in plan.outputs)
@@ -227,7 +232,7 @@ def test_rows_for_features(shop: SqlSession) -> None:
 
 
 def test_rows_of_one_table_are_a_join_too(shop: SqlSession, tables: dict[str, DataFrame]) -> None:
-    view = analyse_join_rows(
+    view = read_features(
         shop, "m", "SELECT store AS item, item AS store, store + 1 AS x, store y FROM sales WHERE units > 0"
     )
     plan = view.plan.join
@@ -251,4 +256,4 @@ def test_rows_of_one_table_are_a_join_too(shop: SqlSession, tables: dict[str, Da
 )
 def test_rows_that_are_refused(shop: SqlSession, sql: str, what: str) -> None:
     with pytest.raises(UnsupportedSQLError, match=what):
-        analyse_join_rows(shop, "m", sql)
+        read_features(shop, "m", sql)

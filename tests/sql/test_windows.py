@@ -12,6 +12,7 @@ from headrace.plan import native
 from headrace.plan.timewindow import window_bound
 from headrace.sql.analyse_tree import analyse_tree
 from headrace.sql.catalyst import analyse
+from headrace.sql.query import SqlQuery
 from headrace.sql.reads import read_query
 from headrace.sql.session import SqlSession
 
@@ -95,7 +96,7 @@ def test_refusals_of_one_group_a_row_name_windows(session: SqlSession) -> None:
 
 def test_what_spark_recomputes_may_have_sessions(session: SqlSession) -> None:
     sql = "SELECT session_window.start AS s, count(*) AS n FROM t GROUP BY session_window(ts, '10 minutes')"
-    assert dict(read_query(session, "v", sql).tables) == {"t": ("ts",)}
+    assert dict(read_query(SqlQuery(session, "v", sql)).tables) == {"t": ("ts",)}
 
 
 def test_the_text_of_windows() -> None:

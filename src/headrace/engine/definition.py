@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.engine.recompute import Recomputed
-from headrace.errors import SchemaError
 from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
@@ -30,10 +29,6 @@ class Definition:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Definition:
         return cls(data.get("kind", "view"), data["sql"], data.get("asked", {}), data.get("chosen", {}))
-
-    def is_kept_by(self, strategy: str) -> bool:
-        """Whether a strategy was asked for, or chosen before."""
-        return strategy in (self.chosen.get("strategy"), self.asked.get("strategy"))
 
     def same_request(self, other: Definition) -> bool:
         """Whether a user asks for the same thing again."""
@@ -59,13 +54,3 @@ class PlannedView:
             return self.kernel.tables
         assert self.analysed is not None
         return self.analysed.plan.tables
-
-
-def refuse_factorizing(name: str, definition: Definition, strategy: str, why: str) -> None:
-    """Refuse options that say how to factorize, where another strategy was asked for."""
-    for what in ("order", "partition"):
-        if definition.asked.get(what) is not None:
-            raise SchemaError(
-                f"view {name!r}: strategy={strategy!r} has no {what}: {why}",
-                way_out=f"leave {what} out, or use 'factorized'",
-            )

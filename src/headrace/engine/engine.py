@@ -33,12 +33,13 @@ from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
-from headrace.engine.window_joins import WINDOW_JOIN, WindowJoinView, definition_of
+from headrace.engine.window_joins import WindowJoinView, definition_of
 from headrace.errors import BadRowsError, SchemaError
 from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.runtime.location import Location
 from headrace.sql.session import SqlSession
+from headrace.thrifty.strategy import WINDOW_JOIN
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 _BAD_ROWS = ("fail", "quarantine")

@@ -38,16 +38,10 @@ from headrace.runtime.log import Arrangements, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, table_arrangement, view_arrangement
 from headrace.runtime.tasks import write_run
-from headrace.sql.catalyst import Schema
+from headrace.sql.query import Schema
+from headrace.thrifty.strategy import F_SQL
 
-RECOMPUTE, F_SQL = "recompute", "f-sql"
-RECOMPUTED = (RECOMPUTE, F_SQL)
 ANSWER = "answer"
-
-
-def spelled(strategy: str) -> str:
-    """What users write to have a view recomputed."""
-    return "refresh='full'" if strategy == RECOMPUTE else f"strategy={strategy!r}"
 
 
 # Moments have hundreds of columns; Spark would interpret their sums, several times slower, from 100 columns on.

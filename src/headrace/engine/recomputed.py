@@ -13,13 +13,14 @@ from headrace.engine import frames
 from headrace.engine.access import Access
 from headrace.engine.definition import PlannedView
 from headrace.engine.reader import Reader
-from headrace.engine.recompute import ANSWER, F_SQL, Recomputed, RecomputedQuery
+from headrace.engine.recompute import ANSWER, Recomputed, RecomputedQuery
 from headrace.factorized.order_text import from_json, to_text
 from headrace.relation.arrangement import scan
 from headrace.relation.schema import DIFF
 from headrace.relation.table import COUNT
 from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
+from headrace.thrifty.strategy import F_SQL
 
 _SHOWN = 240  # characters of the statement that people see; it may be as long as a book
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from headrace.engine.definition import Definition
 from headrace.engine.models import settings
-from headrace.engine.recompute import RECOMPUTE
 from headrace.engine.watermarks import FINAL
 from headrace.errors import SchemaError
 from headrace.learn.regression import LinearRegression
+from headrace.thrifty.strategy import RECOMPUTE
 
 _REFRESH = ("auto", "incremental", "full")
 

@@ -24,6 +24,7 @@ from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.runtime.openruns import OPEN
+from headrace.thrifty.strategy import WINDOW_JOIN
 from headrace.window.emitted import ANSWERS, read_answers
 from headrace.window.estimators import make_estimator
 from headrace.window.groups import GROUPS, KEYS, Groups
@@ -31,7 +32,6 @@ from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec, duration_of
 from headrace.window.window_view import ESTIMATOR_STATE, LATE, REVISIONS, Side, WindowView
 
-WINDOW_JOIN = "window join"
 _TIMES = ("timestamp", "timestamp_ntz")
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _NO_KEYS = ("float", "double")  # NaN equals NaN and 0.0 equals -0.0 in Spark, but not as words

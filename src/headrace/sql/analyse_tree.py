@@ -1,16 +1,17 @@
-"""From SQL text to a view kept by operators: any query that `sql.tree` can read."""
+"""From SQL text to a view kept by operators: any query that `sql.tree_reader` can read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from headrace.plan.tree import Aggregation, Tree
-from headrace.sql.catalyst import AnalysedView, plan_of, planned, schema_of
+from headrace.sql.catalyst import AnalysedView, plan_of
 from headrace.sql.evaluate import CatalystView
 from headrace.sql.jvm import Jvm, items, kind
+from headrace.sql.query import SqlQuery
 from headrace.sql.reads import check_query
 from headrace.sql.refusals import Refusals
-from headrace.sql.session import Query, SqlSession
+from headrace.sql.session import SqlSession
 from headrace.sql.tree_reader import TreeReader
 from headrace.sql.windows import check_sessions
 
@@ -24,23 +25,25 @@ class AnalysedTree:
 
 
 def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
-    """Read the SQL of a view as a tree of operators.
+    """Read the SQL of a view over the tables registered in the session as a tree of operators."""
+    return tree_of(SqlQuery(session, view_name, sql))
+
+
+def tree_of(query: SqlQuery) -> AnalysedTree:
+    """Read a view as a tree of operators.
 
     Raises
     ------
     UnsupportedSQLError : the query is not SQL, or has something in it that no operator can keep.
     SchemaError : the query names a table or a column that does not exist.
     """
-    refusals = Refusals(view_name, sql)
-
-    def check(plan: Jvm) -> None:
-        check_query(plan, refusals)
-        check_sessions(plan, refusals)
-        _check_sorts(plan, refusals)
-
-    analysed, optimized = planned(session, view_name, sql, refusals, check, Query.reorderedPlan)
-    schema = schema_of(analysed, session, refusals)
-    read = TreeReader(session.catalyst, refusals).read(optimized, is_ordered=_is_ordered(analysed))
+    analysed, catalyst = query.analysed, query.session.catalyst
+    refusals = Refusals(query.view, query.sql)  # its own, as those of the query remember what became of its subqueries
+    check_query(analysed, refusals)
+    check_sessions(analysed, refusals)
+    _check_sorts(analysed, refusals)
+    optimized, schema = query.reordered, query.schema
+    read = TreeReader(catalyst, refusals).read(optimized, is_ordered=_is_ordered(analysed))
     root = read.tree.root
     finish = plan_of(replace(read.flat, condition=None, keys=[], arguments=[]), schema)
     plan = replace(
@@ -48,8 +51,8 @@ def analyse_tree(session: SqlSession, view_name: str, sql: str) -> AnalysedTree:
     )
     tree = Tree((*read.tree.nodes[:-1], Aggregation(root.port, plan)))
     not_null = tuple(not nullable for _, _, nullable in schema)
-    catalyst = CatalystView(session.catalyst, plan, read.flat, read.sides, not_null, read.between)
-    return AnalysedTree(tree, AnalysedView(plan, schema, catalyst))
+    view = CatalystView(catalyst, plan, read.flat, read.sides, not_null, read.between)
+    return AnalysedTree(tree, AnalysedView(plan, schema, view))
 
 
 def _is_ordered(analysed: Jvm) -> bool:

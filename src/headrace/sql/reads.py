@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, UnsupportedSQLError
-from headrace.sql.catalyst import Schema, planned, schema_of
 from headrace.sql.jvm import Jvm, identity, items, kind
 from headrace.sql.lexer import Kind, tokens
+from headrace.sql.query import Schema, SqlQuery
 from headrace.sql.refusals import Refusals
 from headrace.sql.session import TABLE_MARK, SqlSession
 
@@ -32,7 +32,7 @@ class Reads:
     schema: Schema
 
 
-def read_query(session: SqlSession, view: str, sql: str) -> Reads:
+def read_query(query: SqlQuery) -> Reads:
     """Find out what a query reads.
 
     Raises
@@ -40,8 +40,9 @@ def read_query(session: SqlSession, view: str, sql: str) -> Reads:
     UnsupportedSQLError : the query is not SQL, or its answer does not follow from the rows of its tables.
     SchemaError : the query names a table or a column that does not exist.
     """
-    refusals = Refusals(view, sql)
-    analysed, optimized = planned(session, view, sql, refusals, lambda plan: check_query(plan, refusals))
+    analysed, refusals = query.analysed, query.refusals
+    check_query(analysed, refusals)
+    optimized = query.optimized
     tables = dict.fromkeys(table for plan in _plans(analysed) for table, _ in _leaves(plan))
     if not tables:
         refusals.refuse("a query without a table", "nothing it reads can change", "read one made with engine.table()")
@@ -50,7 +51,7 @@ def read_query(session: SqlSession, view: str, sql: str) -> Reads:
     for plan in _plans(optimized):
         for table, attributes in _leaves(plan):
             columns[table].update((a.name(), None) for a in attributes if identity(a) in needed)
-    return Reads({table: tuple(names) for table, names in columns.items()}, schema_of(analysed, session, refusals))
+    return Reads({table: tuple(names) for table, names in columns.items()}, query.schema)
 
 
 def check_readable(session: SqlSession, view: str, generated: str) -> None:
@@ -60,9 +61,9 @@ def check_readable(session: SqlSession, view: str, generated: str) -> None:
     ------
     UnsupportedSQLError : some expression has no SQL, as Spark has replaced a function by an internal one.
     """
-    refusals = Refusals(view, generated)
+    query = SqlQuery(session, view, generated)
     try:
-        planned(session, view, generated, refusals, lambda _: None)
+        _ = query.optimized
     except HeadraceError as error:
         reason = error.what.splitlines()[0]
         raise UnsupportedSQLError(

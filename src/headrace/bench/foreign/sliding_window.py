@@ -35,10 +35,10 @@ from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_columns
 from headrace.datasets.windows import Updates, fifo_updates
 from headrace.engine.engine import Engine
 from headrace.foreign.explain import ForeignExplanation
-from headrace.foreign.planner import FOREIGN
 from headrace.relation.types import sql_type
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same
+from headrace.thrifty.strategy import FOREIGN_KEY as FOREIGN
 
 Tell = Callable[[str], None]
 

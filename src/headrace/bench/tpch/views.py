@@ -32,12 +32,10 @@ from headrace.bench.tpch.screen import table
 from headrace.datasets.tpch_queries import TPCH_22, TPCH_QUERIES, tpch_query
 from headrace.engine.engine import Engine
 from headrace.engine.handles import View
-from headrace.engine.operator_views import OPERATORS
-from headrace.engine.recompute import RECOMPUTE
 from headrace.errors import HeadraceError
 from headrace.factorized.planner import STRATEGIES
-from headrace.foreign.planner import FOREIGN
 from headrace.runtime.session import local_session
+from headrace.thrifty.strategy import FOREIGN_KEY, OPERATORS, RECOMPUTE
 
 __all__ = ["run", "table"]
 
@@ -77,7 +75,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="headrace bench tpch", description=__doc__)
-    strategies = ["auto", OPERATORS, FOREIGN, *STRATEGIES, RECOMPUTE]
+    strategies = ["auto", OPERATORS, FOREIGN_KEY, *STRATEGIES, RECOMPUTE]
     add = made.add_argument
     add("--scale", type=float, default=0.1, help="TPC-H's scale factor (default 0.1)")
     add(

@@ -1,0 +1,22 @@
+"""The strategies by which views are kept, one per file; where numbers do not decide, earlier ones come first."""
+
+from headrace.engine.strategies.factorized import Factorized
+from headrace.engine.strategies.foreign_key import ForeignKey
+from headrace.engine.strategies.kept import Kept
+from headrace.engine.strategies.one_table import OneTable
+from headrace.engine.strategies.operators import Operators
+from headrace.engine.strategies.recompute import FSql, Recompute
+from headrace.engine.strategies.window_join import WindowJoin
+from headrace.thrifty.strategy import FIRST_ORDER, RECURSIVE
+
+STRATEGIES: tuple[Kept, ...] = (
+    OneTable(),
+    Factorized(),
+    Factorized(RECURSIVE),
+    Factorized(FIRST_ORDER),
+    ForeignKey(),
+    Operators(),
+    Recompute(),
+    FSql(),
+    WindowJoin(),
+)

@@ -1,0 +1,41 @@
+"""What strategies have in common: they say why not instead of raising, and most have nothing to add to the numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from headrace.engine.definition import PlannedView
+from headrace.engine.strategies.query import Query
+from headrace.errors import HeadraceError
+from headrace.thrifty.cost import Cost
+from headrace.thrifty.statistics import Statistics
+
+
+class Kept(ABC):
+    """A strategy of the engine (`thrifty.strategy.Strategy`)."""
+
+    name: str
+    kinds: ClassVar[tuple[str, ...]] = ("view",)  # of definitions; it is not known to others
+    margin: ClassVar[float] = 1.0
+    is_incremental: ClassVar[bool] = True
+
+    def offers(self, query: Query) -> bool:
+        return query.definition.kind in self.kinds
+
+    def plan(self, query: Query) -> PlannedView | HeadraceError:
+        try:
+            return self.planned(query)
+        except HeadraceError as reason:
+            return reason
+
+    @abstractmethod
+    def planned(self, query: Query) -> PlannedView:
+        """A plan; raises the reason why there is none."""
+
+    def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
+        return ""
+
+    @abstractmethod
+    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost: ...

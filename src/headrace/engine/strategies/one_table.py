@@ -1,0 +1,41 @@
+"""Views of one table: a changed row is a change to its group, and nothing else has to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.engine.definition import PlannedView
+from headrace.engine.strategies.kept import Kept
+from headrace.engine.strategies.query import Query
+from headrace.errors import HeadraceError, UnsupportedSQLError
+from headrace.operators.layout import ViewLayout
+from headrace.operators.view import AggregateView
+from headrace.thrifty.cost import Cost, one_table_cost
+from headrace.thrifty.statistics import Statistics
+from headrace.thrifty.strategy import ONE_TABLE
+
+
+class OneTable(Kept):
+    """Aggregates of one table, or its rows, filtered and projected."""
+
+    name = ONE_TABLE
+
+    def offers(self, query: Query) -> bool:
+        return query.is_of_one_table
+
+    def planned(self, query: Query) -> PlannedView:
+        analysed = query.summed
+        if not query.is_of_one_table:
+            raise UnsupportedSQLError(f"view {query.name!r} reads several tables", way_out="leave the strategy out")
+        query.check_sums(analysed.plan)
+        layout = ViewLayout(analysed.plan, query.seed)
+        definition = replace(query.definition, chosen={**query.definition.chosen, "strategy": ONE_TABLE})
+        return PlannedView(definition, analysed, AggregateView(layout), layout)
+
+    def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
+        return "it reads one table"
+
+    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
+        (table,) = plan.tables
+        return one_table_cost(table, statistics)

@@ -1,0 +1,95 @@
+"""What a view asks for, as strategies see it: its definition, what is known of the tables, and its SQL, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.engine.definition import Definition
+from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.plan.view import ViewPlan
+from headrace.sql.analyse_tree import AnalysedTree, tree_of
+from headrace.sql.catalyst import AnalysedView, features, joined_rows, summed
+from headrace.sql.grouping import split_group_by
+from headrace.sql.query import SqlQuery, once
+from headrace.sql.reads import Reads, read_query
+from headrace.sql.session import SqlSession
+from headrace.thrifty.statistics import Statistics
+
+VIEW = "view"
+
+
+@dataclass(frozen=True)
+class Query:
+    """One view to be planned. Each form of its SQL is made when it is first asked for, or refused for good."""
+
+    name: str
+    definition: Definition
+    statistics: Statistics
+    session: SqlSession
+    seed: int
+    buckets: int
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether the answer of the SQL is wanted, and not something that is computed from its rows."""
+        return self.definition.kind == VIEW
+
+    @once
+    def sql(self) -> SqlQuery:
+        """The SQL; without the GROUP BY where moments are asked for, as it is no SQL then."""
+        return SqlQuery(self.session, self.name, self.definition.sql if self.is_sql else self.body[0])
+
+    @once
+    def body(self) -> tuple[str, tuple[str, ...]]:
+        """The rows that moments are asked of, and the columns to group them by."""
+        return split_group_by(self.definition.sql)
+
+    @once
+    def summed(self) -> AnalysedView:
+        """The query as sums of products over its join, or over its one table."""
+        return summed(self.sql)
+
+    @once
+    def joined_rows(self) -> AnalysedView:
+        """The query over joined rows."""
+        return joined_rows(self.sql)
+
+    @once
+    def features(self) -> AnalysedView:
+        """The rows of the query as a join, one variable per column."""
+        return features(self.sql)
+
+    @once
+    def tree(self) -> AnalysedTree:
+        """The query as a tree of operators."""
+        return tree_of(self.sql)
+
+    @once
+    def reads(self) -> Reads:
+        """What the query reads, if Spark is to run it as it stands."""
+        return read_query(self.sql)
+
+    @once
+    def is_of_one_table(self) -> bool:
+        """Whether the query is an aggregate, or a filter and a projection, of one table."""
+        try:
+            return self.is_sql and self.summed.plan.join is None
+        except HeadraceError:
+            return False
+
+    def refuse_factorizing(self, strategy: str, why: str) -> None:
+        """Refuse options that say how to factorize, where another strategy was asked for."""
+        for what in ("order", "partition"):
+            if self.definition.asked.get(what) is not None:
+                raise SchemaError(
+                    f"view {self.name!r}: strategy={strategy!r} has no {what}: {why}",
+                    way_out=f"leave {what} out, or use 'factorized'",
+                )
+
+    def check_sums(self, plan: ViewPlan) -> None:
+        """Refuse sums of what is no number (an interval)."""
+        for aggregate in plan.aggregates:
+            if aggregate.function in ("sum", "avg") and not aggregate.type.is_numeric:
+                raise UnsupportedSQLError(
+                    f"view {self.name!r}: {aggregate.sql} is not numeric", way_out="sum numbers only"
+                )

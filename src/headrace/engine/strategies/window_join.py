@@ -1,0 +1,27 @@
+"""Window joins of late streams: asked for by a call of their own, and kept in one way only."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headrace.engine.definition import PlannedView
+from headrace.engine.strategies.kept import Kept
+from headrace.engine.strategies.query import Query
+from headrace.engine.window_joins import plan_window_join
+from headrace.thrifty.cost import Cost
+from headrace.thrifty.statistics import Statistics
+from headrace.thrifty.strategy import WINDOW_JOIN
+
+
+class WindowJoin(Kept):
+    """Rows are added to the totals of their windows, and windows that are due are answered."""
+
+    name = WINDOW_JOIN
+    kinds: ClassVar[tuple[str, ...]] = (WINDOW_JOIN,)
+
+    def planned(self, query: Query) -> PlannedView:
+        return plan_window_join(query.name, query.definition, query.statistics.tables, query.seed)
+
+    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
+        tables = {table: table for table in plan.tables}
+        return Cost(statistics.of_sources(tables, dict.fromkeys(tables, False)).changed, statistics.units.group)
