@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.engine.step_runner import StepRunner, explained
+from headrace.engine.step_runner import StepRunner, translating_spark_errors
 from headrace.errors import StepFailedError
 
 
@@ -51,4 +51,4 @@ def test_workers_that_do_not_have_headrace_are_recognised() -> None:
         raise PySparkException("ModuleNotFoundError: No module named 'headrace'\nJVM stacktrace: long")
 
     with pytest.raises(StepFailedError, match="set PYSPARK_PYTHON before the session is made"):
-        explained(fail)
+        translating_spark_errors(fail)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.engine import late, quarantine
+from headrace.engine import quarantine
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
@@ -399,25 +399,21 @@ class Engine:
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
-        return quarantine.read(self._store, self._catalogue.table(table).schema)
+        schema = self._catalogue.table(table).schema
+        return self._store.read(lambda reader: quarantine.read(schema, reader.quarantine.get(table, [])))
 
     def discard_quarantine(self, table: str) -> None:
         """Forget the bad rows of a table, once they have been dealt with."""
-        with self._lock:
-            self._catalogue.table(table)
-            self._store.commit(self._store.next_record(quarantine={table: []}))
-            self._store.remove_orphans()
+        self._discard("quarantine", table)
 
     def late(self, table: str) -> pa.Table:
         """Rows of a table that came after their time, with `__diff`, `__reason` and `__step`; they changed nothing."""
-        return late.read(self._store, self._catalogue.table(table).schema)
+        schema = self._catalogue.table(table).schema
+        return self._store.read(lambda reader: quarantine.read(schema, reader.late.get(table, [])))
 
     def discard_late(self, table: str) -> None:
         """Forget the late rows of a table, once they have been dealt with."""
-        with self._lock:
-            self._catalogue.table(table)
-            self._store.commit(self._store.next_record(late={table: []}))
-            self._store.remove_orphans()
+        self._discard("late", table)
 
     # -- streams ------------------------------------------------------------------------------------------------
 
@@ -442,12 +438,7 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Tables, views, sources and sizes, as plain values."""
-        if self._store.read_only:
-            self._store.refresh()
-        found = status_of(self._catalogue, self._store.latest)
-        found["quarantined"] = {name: self.quarantine(name).num_rows for name in self._store.snapshot.quarantine}
-        found["late"] = {name: self.late(name).num_rows for name in self._store.snapshot.late}
-        return found
+        return self._store.read(lambda reader: status_of(self._catalogue, reader))
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns what is wrong, a line each."""
@@ -456,11 +447,13 @@ class Engine:
 
     def close(self) -> None:
         """Stop streams and let go of the location; a session that `connect` started is stopped too."""
-        if self._streams is not None:
-            self._streams.stop()
-        self._store.close()
-        if self._owns_session:
-            self._spark.stop()
+        try:
+            if self._streams is not None:
+                self._streams.stop()
+        finally:
+            self._store.close()
+            if self._owns_session:
+                self._spark.stop()
 
     def __enter__(self) -> Engine:
         return self
@@ -471,6 +464,12 @@ class Engine:
         self.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _discard(self, what: str, table: str) -> None:
+        with self._lock:
+            self._catalogue.table(table)
+            self._store.commit(self._store.next_record(**{what: {table: []}}))
+            self._store.remove_orphans()
 
     def _add_table(self, schema: TableSchema) -> None:
         self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headrace.engine import quarantine
 from headrace.engine.step_runner import Inputs, translating_spark_errors
-from headrace.engine.store import Store
 from headrace.relation import kernels
 from headrace.relation.change import BadRows, ChangeBatch, change_batch
 from headrace.relation.columns import whole
@@ -56,11 +54,6 @@ def without_late(
     finally:
         for frame in held:
             frame.unpersist()
-
-
-def read(store: Store, schema: TableSchema) -> pa.Table:
-    """Read the late rows of a table."""
-    return quarantine.read_files(store, schema, store.snapshot.late.get(schema.name, []))
 
 
 def _split_batch(layout: TableLayout, batch: ChangeBatch, mark: int) -> tuple[ChangeBatch | None, ChangeBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -32,12 +33,7 @@ def write(store: Store, step: int, bad: Mapping[str, BadRows]) -> dict[str, list
     return files
 
 
-def read(store: Store, schema: TableSchema) -> pa.Table:
-    """Read the bad rows of a table."""
-    return read_files(store, schema, store.snapshot.quarantine.get(schema.name, []))
-
-
-def read_files(store: Store, schema: TableSchema, files: Iterable[str]) -> pa.Table:
+def read(schema: TableSchema, files: Iterable[Path]) -> pa.Table:
     """Read rows of a table that were set aside in some files."""
     wanted = arrow_schema(
         [
@@ -47,8 +43,7 @@ def read_files(store: Store, schema: TableSchema, files: Iterable[str]) -> pa.Ta
         ]
     )
     parts = [wanted.empty_table()]
-    for name in files:
-        path = store.location.quarantine / name
+    for path in files:
         try:
             parts.append(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().cast(wanted))
         except (OSError, pa.ArrowInvalid) as error:

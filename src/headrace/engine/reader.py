@@ -99,6 +99,16 @@ class Reader:
         """The last micro-batch that was committed of each source."""
         return dict(self._snapshot.sources)
 
+    @property
+    def quarantine(self) -> dict[str, list[Path]]:
+        """The files of bad rows, by table."""
+        return self._aside(self._snapshot.quarantine)
+
+    @property
+    def late(self) -> dict[str, list[Path]]:
+        """The files of late rows, by table."""
+        return self._aside(self._snapshot.late)
+
     def damage(self) -> list[str]:
         """Read all files and check every checksum; gives what is wrong, a line each."""
         found = []
@@ -160,6 +170,9 @@ class Reader:
         for run in runs:
             run.check()
         return runs
+
+    def _aside(self, files: Mapping[str, list[str]]) -> dict[str, list[Path]]:
+        return {table: [self._root / "quarantine" / name for name in names] for table, names in files.items()}
 
     # -- pins ---------------------------------------------------------------------------------------------------
 

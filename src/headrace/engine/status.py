@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.engine import quarantine
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.handles import Table
 from headrace.engine.reader import Reader
@@ -24,8 +27,16 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "tables": [_table(table) for table in catalogue.table_handles.values()],
         "views": [_view(view) for view in catalogue.handles.values()],
         "sources": reader.sources,
+        "quarantined": _numbers(catalogue, reader.quarantine),
+        "late": _numbers(catalogue, reader.late),
         "last_step": reader.summary,
     }
+
+
+def _numbers(catalogue: Catalogue, aside: Mapping[str, Sequence[Path]]) -> dict[str, int]:
+    """How many rows of each table are set aside."""
+    known = catalogue.schemas  # an engine that only reads may not know the latest tables
+    return {table: quarantine.read(known[table], files).num_rows for table, files in aside.items() if table in known}
 
 
 def _table(table: Table) -> dict[str, Any]:
