@@ -24,7 +24,6 @@ from rich.text import Text
 import headrace as hr
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_columns
 from headrace.datasets.windows import Updates, fifo_updates
-from headrace.foreign.explain import ForeignExplanation
 from headrace.testing.oracle import Oracle, assert_same
 
 COLUMNS = {
@@ -204,8 +203,7 @@ class Board:
     def window(self) -> str:
         """What is in the window, and what of it waits for a row that it refers to."""
         explained = self.flows.explain()
-        assert isinstance(explained, ForeignExplanation)
-        source = explained.source("lineitem")
+        source = next(source for source in explained["sources"] if source.name == "lineitem")
         orders = self.engine.tables["orders"].rows
         return f"{source.rows:,} lineitems of {orders:,} orders; {source.dead:,} wait for their order"
 

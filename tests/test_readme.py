@@ -83,6 +83,7 @@ def run_program(program: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def normalised(output: str) -> str:
     output = _TREE.sub(lambda line: line[1] + _SIZES.sub(r"\1 # # ", " ".join(line[2].split())), output)
     output = _ARRANGEMENTS.sub(r"\1 # # # \2", output)
+    output = output.replace("\n" + " " * 13, " ")  # where a line of a report is broken depends on the numbers in it
     lines = [line.rstrip() for line in _VARIES.sub("#", output).splitlines()]
     return "\n".join(lines).strip("\n")
 

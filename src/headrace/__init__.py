@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine as Engine
     from headrace.engine.engine import connect as connect
-    from headrace.engine.explain import Explanation as Explanation
     from headrace.engine.handles import Finals as Finals
     from headrace.engine.handles import Table as Table
     from headrace.engine.handles import View as View
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.errors import StorageError as StorageError
     from headrace.errors import UnsupportedSQLError as UnsupportedSQLError
     from headrace.errors import VariableOrderError as VariableOrderError
+    from headrace.explain.report import Report as Report
     from headrace.learn.regression import CollinearWarning as CollinearWarning
     from headrace.learn.regression import LinearRegression as LinearRegression
     from headrace.learn.regression import NotConvergedWarning as NotConvergedWarning
@@ -41,7 +41,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "Engine": "headrace.engine.engine",
     "connect": "headrace.engine.engine",
-    "Explanation": "headrace.engine.explain",
     "Finals": "headrace.engine.handles",
     "Table": "headrace.engine.handles",
     "View": "headrace.engine.handles",
@@ -66,6 +65,7 @@ _HOMES = {
     "StorageError": "headrace.errors",
     "UnsupportedSQLError": "headrace.errors",
     "VariableOrderError": "headrace.errors",
+    "Report": "headrace.explain.report",
     "ViewChange": "headrace.operators.kernel",
     "sliding": "headrace.sql.window_text",
     "tumbling": "headrace.sql.window_text",

@@ -35,6 +35,9 @@ class FakeView:
             def to_dict(self) -> dict[str, str]:
                 return {"strategy": "groups"}
 
+            def to_svg(self) -> str:
+                return "<svg/>"
+
         return Explanation()
 
 

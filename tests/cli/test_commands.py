@@ -108,13 +108,13 @@ def test_explain(fake: Any) -> None:
     assert (unknown.exit_code, "views there are: v" in unknown.stderr) == (1, True)
 
 
-def test_a_view_without_a_tree_is_not_drawn(fake: Any, tmp_path: Path) -> None:
+def test_every_view_is_drawn(fake: Any, tmp_path: Path) -> None:
     fake.view("v", "SELECT 1")
     drawing = tmp_path / "v.svg"
-    refused = invoke("explain", fake.location, "v", "--svg", drawing)
-    assert refused.exit_code == 1
-    assert "to draw" in refused.stderr
-    assert not drawing.exists()
+    assert invoke("explain", fake.location, "v", "--svg", drawing).exit_code == 0
+    assert drawing.read_text() == "<svg/>"
+    refused = invoke("explain", fake.location, "v", "--analyze")
+    assert (refused.exit_code, "no view of SQL" in refused.stderr) == (1, True)
 
 
 def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:

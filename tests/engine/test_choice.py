@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -32,7 +33,7 @@ def chosen(view: hr.View) -> str:
 
 
 def costs(view: hr.View) -> dict[str, dict[str, object]]:
-    return {cost["strategy"]: cost for cost in view.analyze().costs}
+    return {cost["strategy"]: cost for cost in view.analyze()["costs"]}
 
 
 def cheapest(view: hr.View) -> str:
@@ -65,13 +66,13 @@ def test_what_only_operators_keep_is_kept_by_them(spark: SparkSession, tmp_path:
         assert chosen(view) == "operators"
         text = str(view.analyze())
         assert "-> operators" in text
-        assert "factorized   cannot keep it" in text
+        assert re.search(r"factorized +cannot keep it", text)
         assert "chosen by estimated cost" in text
         engine.apply({"item": pd.DataFrame({"id": [0], "shop": [0], "units": [0], "__diff": [-1]})})
         oracle = Oracle(spark)
         oracle.set_rows({name: table.to_arrow().combine_chunks() for name, table in engine.tables.items()})
         assert_same(view.to_arrow(), oracle.answer(sql))
-        assert view.analyze().spent is not None
+        assert view.analyze()["spent"] is not None
     with hr.Engine(spark, tmp_path) as engine:  # the choice is part of the definition
         assert chosen(engine.views["idle"]) == "operators"
         assert_same(engine.views["idle"].to_arrow(), oracle.answer(sql))
@@ -120,14 +121,14 @@ def test_a_view_made_again_knows_nothing_of_the_steps_of_the_one_before(spark: S
         tables(engine, shops=3, items=9)
         view = engine.view("most", sql, strategy="operators")
         engine.apply({"item": pd.DataFrame({"id": [9], "shop": [0], "units": [9]})})
-        assert view.analyze().spent is not None
-        assert view.explain().operators[0].taken
+        assert view.analyze()["spent"] is not None
+        assert view.explain()["operators"][0].taken
         engine.drop("most")
         again = engine.view("most", sql, strategy="operators")
-        assert again.analyze().spent is None
-        assert not again.explain().operators[0].taken
+        assert again.analyze()["spent"] is None
+        assert not again.explain()["operators"][0].taken
     with hr.Engine(spark, tmp_path) as engine:
-        assert engine.views["most"].analyze().spent is None
+        assert engine.views["most"].analyze()["spent"] is None
 
 
 def test_a_semi_join_keeps_less_beside_an_append_only_table(spark: SparkSession, tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_a_semi_join_keeps_less_beside_an_append_only_table(spark: SparkSession,
             assert_same(view.to_arrow(), oracle.answer(sql))
         waiting = {a.name: a for a in view.explain().arrangements}["waiting left rows"]
         assert waiting.why.endswith("the right side only grows, so all others are settled")
-        assert "settled left rows" in [left_out.what for o in view.explain().operators for left_out in o.not_kept]
+        assert "settled left rows" in [left_out.what for o in view.explain()["operators"] for left_out in o.not_kept]
 
 
 def test_a_restart_remembers_how_much_of_a_table_changes(spark: SparkSession, tmp_path: Path) -> None:

@@ -391,9 +391,9 @@ def test_explain_says_how_and_why(engine: hr.Engine) -> None:
     )
     engine.apply({"sales": sales(A, B, C)})
     text, data = str(view.explain()), view.explain().to_dict()
-    for piece in ("because", "(qty > 1)", "COUNT(*) > 1", "exact 128-bit sum", "rating (ordered)", "ran in the driver"):
+    for piece in ("(qty > 1)", "COUNT(*) > 1", "exact 128-bit sum", "rating (ordered)", "in the driver: "):
         assert piece in text, piece
-    assert data["evaluated_by"] == "the kernels on columns"
+    assert data["values"]["evaluated_by"] == "the kernels on columns"
     other = engine.view(
         "w", "SELECT date_format(DATE'2024-01-01', 'yyyy') AS y, regexp_replace(shop, 'a', 'b') AS s FROM sales"
     )

@@ -100,8 +100,8 @@ def test_final_answers_are_a_recomputation_and_late_rows_are_kept_aside(spark: S
         text = str(view.explain())
         assert "sum(right.v)" in text
         assert "2 rows that came too late" in text
-        assert view.explain().to_dict()["too_late"] == 2
-        assert (view.explain().missed, "missed" in text) == (0, False)
+        assert view.explain().to_dict()["values"]["too_late"] == 2
+        assert (view.explain()["missed"], "missed" in text) == (0, False)
         assert engine.status()["views"][0]["rows"] == len(found)
         engine.drop("pairs")
         # Filled from the rows that tables have, in the order of their arrival: the same answers.
@@ -212,8 +212,8 @@ def test_what_comes_in_steps_of_its_own_after_time_has_passed_is_said(spark: Spa
         engine.apply({"r": rows(left)})
         engine.apply({"s": rows(right)})
         explained = view.explain()
-        assert explained.missed > 100
-        assert f"{explained.missed:,} rows of windows that were complete" in str(explained)
+        assert explained["missed"] > 100
+        assert f"{explained['missed']:,} rows of windows that were complete" in str(explained)
 
 
 def test_bad_rows_are_refused_or_set_aside(spark: SparkSession, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_streams_are_joined_as_they_come_and_after_a_restart(spark: SparkSession
             stream.process_available()
             found = stream.to_arrow().to_pylist()
             assert stream.changes().num_rows > 0
-            assert stream.late().num_rows == stream.explain().too_late == 0
+            assert stream.late().num_rows == stream.explain()["too_late"] == 0
             assert stream.quarantine().num_rows == (number >= 1)
     wanted = [answer for answer in expected(SPEC, steps) if not answer.final]
     assert [row["observed"] for row in found] == [answer.observed for answer in wanted]

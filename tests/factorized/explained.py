@@ -5,8 +5,9 @@ from typing import Any
 from tests.factorized.harness import BIGINT, natural_join
 
 from headrace.datasets.dataset import Dataset
-from headrace.factorized.explain import JoinExplanation, explain_join
+from headrace.explain.report import Report, Size, Subject
 from headrace.factorized.planner import Options, moments_view, sums_view
+from headrace.factorized.report import report
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression, column
 from headrace.plan.join import Argument, JoinPlan, Source, Term
@@ -24,20 +25,23 @@ def explained(
     name: str = "moments",
     last_step: dict[str, Any] | None = None,
     **options: Any,
-) -> JoinExplanation:
+) -> Report:
     """Explain the moments of a natural join, with made-up sizes that differ from view to view."""
     view, planned = moments_view(natural_join(schemas), groups, features, Options(**options), 4, 0, {})
-    sizes = {part: [(1, 10 + i, 1000 + 100 * i)] * 4 for i, part in enumerate(view.arrangements)}
-    return explain_join(name, "SELECT ...", "covariance", planned, view.algebra, sizes, 4, EVALUATED, last_step or {})
+    sizes = {part: Size(4, 40 + 4 * i, 4000 + 400 * i) for i, part in enumerate(view.arrangements)}
+    subject = Subject(
+        name, "SELECT ...", planned.plan.strategy, "", 4, "covariance", "", EVALUATED, sizes, last_step=last_step or {}
+    )
+    return report(planned, view.algebra, subject)
 
 
-def of_dataset(data: Dataset, **options: Any) -> JoinExplanation:
+def of_dataset(data: Dataset, **options: Any) -> Report:
     """Explain the moments that a model over a data set needs."""
     schemas = {table.name: tuple(table.schema.names) for table in data.tables}
     return explained(schemas, [f for table in data.tables for f in table.features], name=data.name, **options)
 
 
-def sql_explained() -> JoinExplanation:
+def sql_explained() -> Report:
     """Explain SELECT A, COUNT(*), SUM(B * D) of the small join by A."""
     columns = {name: column(name, BIGINT, False) for name in "ABCDE"}
     sources = (
@@ -50,6 +54,6 @@ def sql_explained() -> JoinExplanation:
     aggregates = (Aggregate("count", None, BIGINT, "count(1)"), Aggregate("sum", 0, BIGINT, "sum((B * D))"))
     plan = ViewPlan("", Shape.GROUPS, None, (columns["A"],), (product,), aggregates, None, (), join=join)
     view, planned = sums_view(ViewLayout(plan, 0), Options(), 4)
-    sizes = {part: [(1, 10, 1000)] * 4 for part in view.arrangements}
+    sizes = {part: Size(4, 40, 4000) for part in view.arrangements}
     sql = "SELECT A, COUNT(*), SUM(B * D) FROM R NATURAL JOIN S NATURAL JOIN T GROUP BY A"
-    return explain_join("by_a", sql, "view", planned, view.algebra, sizes, 4, EVALUATED, {})
+    return report(planned, view.algebra, Subject("by_a", sql, "factorized", "", 4, evaluated=EVALUATED, sizes=sizes))

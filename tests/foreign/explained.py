@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from headrace.foreign.explain import ForeignExplanation, explain_foreign
+from headrace.explain.report import Report, Size, Subject
 from headrace.foreign.planner import foreign_view
+from headrace.foreign.report import report
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.expression import Expression, column
 from headrace.plan.join import Source
@@ -66,7 +68,7 @@ def explained(
     name: str = "v",
     last_step: Mapping[str, Any] | None = None,
     empty: Collection[str] = (),
-) -> ForeignExplanation:
+) -> Report:
     """Explain COUNT(*) of a natural join, with made-up numbers: half of the rows that wait somewhere get on."""
     sources = tuple(
         Source(table, table, (conditions or {}).get(table), tuple((c, column(c, BIGINT, False)) for c in columns))
@@ -90,20 +92,19 @@ def explained(
         passed = there[kernel.chain.of(join.child)[-1].waiting] // 2 if kernel.chain.of(join.child) else 300
         there[join.live] = 0 if join.child in empty else passed
     there[GROUPS] = there[kernel.chain.final.waiting] // 2
-    held = {part: [(1, 10 + i, 1000 + 100 * i)] * 4 for i, part in enumerate(kernel.arrangements)}
-    return explain_foreign(
+    held = {part: Size(4, 40 + 4 * i, 4000 + 400 * i) for i, part in enumerate(kernel.arrangements)}
+    held[GROUPS] = replace(held[GROUPS], live=7)
+    subject = Subject(
         name,
         "SELECT ...",
+        "foreign-key",
         "it was asked for",
-        kernel,
-        {table: key for table, (_, key) in schemas.items()},
-        there,
-        7,
-        held,
-        {GROUPS: (f"({', '.join(group_by)})", "(row count)")},
-        EVALUATED,
-        last_step or {},
+        4,
+        evaluated=EVALUATED,
+        sizes=held,
+        last_step=last_step or {},
     )
+    return report(kernel, subject, {table: key for table, (_, key) in schemas.items()}, there)
 
 
 def more_than(left: str, right: str) -> Expression:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.operators.explain import OperatorsExplanation, explain_operators
+from headrace.explain.report import Report, Size, Subject
+from headrace.operators.report import report
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
 from headrace.plan.tree import Aggregation, Feed, Field, Join, JoinKind, Node, Port, Top, Tree
@@ -114,15 +115,20 @@ def explained(
     name: str = "v",
     stepped: bool = True,
     buckets: int = 4,
-) -> OperatorsExplanation:
+) -> Report:
     """Explain a tree with made-up numbers: what went through its operators, and what they keep."""
     kernel = TreeView(tree, 0, buckets, sizes or {}, frozenset(static))
-    held = {part: [(1, 10 + i, 1000 + 100 * i)] * buckets for i, part in enumerate(kernel.arrangements)}
-    words = dict.fromkeys(kernel.arrangements, ("(keys)", "(row count)"))
+    held = {
+        part: Size(buckets, buckets * (10 + i), buckets * (1000 + 100 * i))
+        for i, part in enumerate(kernel.arrangements)
+    }
     through = {str(i): [100 * i + 5, 3, 2, 7, 4, 1] for i in range(len(tree.nodes))}
     rows = {table: 1_000 * (i + 1) for i, table in enumerate(tree.tables)}
     last_step = LAST_STEP | {"operators": {name: through}} if stepped else {}
-    return explain_operators(name, "SELECT ...", "it was asked for", kernel, rows, held, words, last_step)
+    subject = Subject(
+        name, "SELECT ...", "operators", "it was asked for", buckets, sizes=held, rows=rows, last_step=last_step
+    )
+    return report(kernel, subject)
 
 
 # -- trees ------------------------------------------------------------------------------------------------------------

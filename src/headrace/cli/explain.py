@@ -10,6 +10,7 @@ import typer
 from headrace.cli.open_engine import opened
 from headrace.cli.screen import Json, guarded, out, print_json
 from headrace.errors import SchemaError
+from headrace.explain.report import Report
 
 
 @guarded
@@ -18,7 +19,7 @@ def explain(
     view: Annotated[str, typer.Argument(help="Name of the view.")],
     svg: Annotated[
         Path | None,
-        typer.Option(help="Also draw the operators, the view tree or the foreign-key graph into this file."),
+        typer.Option(help="Also draw the plan into this file."),
     ] = None,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Also show what each strategy would cost, and why one won.")
@@ -31,21 +32,15 @@ def explain(
             known = ", ".join(sorted(engine.views)) or "none"
             raise SchemaError(f"There is no view {view} at {location}.", way_out=f"The views there are: {known}.")
         handle = engine.views[view]
-        explanation = handle.explain()
-        analysis = getattr(handle, "analyze", None)
-        if analyze and analysis is None:
+        analysed = getattr(handle, "analyze", None)
+        if analyze and analysed is None:
             raise SchemaError(
                 f"{view} is no view of SQL, so there are no strategies to compare.", way_out="Leave --analyze out."
             )
-        shown = analysis() if analyze and analysis is not None else explanation
+        report: Report = analysed() if analyze and analysed is not None else handle.explain()
     if svg is not None:
-        if not hasattr(explanation, "to_svg"):
-            raise SchemaError(
-                f"View {view} has no operators, view tree or foreign-key graph to draw.",
-                way_out="Leave --svg out; the text says it all.",
-            )
-        svg.write_text(explanation.to_svg(), encoding="utf-8")
+        svg.write_text(report.to_svg(), encoding="utf-8")
     if as_json:
-        print_json(shown.to_dict())
+        print_json(report.to_dict())
     else:
-        out().print(str(shown), markup=False, soft_wrap=True)
+        out().print(str(report), markup=False, soft_wrap=True)

@@ -13,20 +13,16 @@ from pyspark.sql import DataFrame
 
 from headrace.engine import frames
 from headrace.engine.access import Access
-from headrace.engine.analysis import Analysis, analysed
+from headrace.engine.analysis import analysed
 from headrace.engine.answers import Answer, GroupsAnswer
 from headrace.engine.catalogue import Entry
 from headrace.engine.definition import PlannedView
-from headrace.engine.explain import Explanation, explain, explain_kept, explain_live, explain_tree
+from headrace.engine.explain import explain
 from headrace.engine.reader import Reader
-from headrace.engine.recomputed import RecomputeExplanation, StoredAnswer, explain_recomputed
+from headrace.engine.recomputed import StoredAnswer
 from headrace.engine.watermarks import is_final
 from headrace.errors import SchemaError
-from headrace.factorized.explain import JoinExplanation
-from headrace.foreign.explain import ForeignExplanation
-from headrace.foreign.view import ForeignView
-from headrace.operators.explain import OperatorsExplanation
-from headrace.operators.tree_view import TreeView
+from headrace.explain.report import Report
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import DIFF, TableSchema
 
@@ -173,6 +169,11 @@ class AnswerHandle:
         self._entry.check_there()
         return self._access.state.read(self._answer.changes)
 
+    def explain(self) -> Report:
+        """Say how the view is kept, why so, and what it costs."""
+        self._entry.check_there()
+        return explain(self._access, self.name, self.planned)
+
 
 class View(AnswerHandle):
     """A maintained view of an engine."""
@@ -197,22 +198,7 @@ class View(AnswerHandle):
         assert isinstance(self._answer, GroupsAnswer)  # only groups close
         return Finals(self._access, self._entry, self._answer, since)
 
-    def explain(
-        self,
-    ) -> Explanation | JoinExplanation | ForeignExplanation | OperatorsExplanation | RecomputeExplanation:
-        """Say how the view is kept, why so, and what it costs."""
-        self._entry.check_there()
-        if self.planned.analysed is None:
-            return explain_recomputed(self._access, self.name, self.planned)
-        if isinstance(self.planned.kernel, TreeView):
-            return explain_tree(self._access, self.name, self.planned)
-        if isinstance(self.planned.kernel, ForeignView):
-            return explain_live(self._access, self.name, self.planned)
-        if self.planned.planned is not None:
-            return explain_kept(self._access, self.name, self.planned)
-        return explain(self._access, self)
-
-    def analyze(self) -> Analysis:
+    def analyze(self) -> Report:
         """EXPLAIN ANALYZE: explain the view, with what each strategy would cost now, and what the last step did."""
         return analysed(self._access, self, self.explain())
 

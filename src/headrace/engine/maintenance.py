@@ -25,8 +25,8 @@ from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, is_final, windows_of
 from headrace.errors import BadRowsError, SchemaError, StepFailedError
-from headrace.operators.explain import traffic_numbers
 from headrace.operators.kernel import ViewChange, ViewKernel
+from headrace.operators.traffic import traffic_numbers
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.program import (

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Entry
 from headrace.engine.definition import PlannedView
-from headrace.engine.explain import explain_kept
+from headrace.engine.explain import explain
 from headrace.engine.reader import Reader
-from headrace.engine.recompute import RecomputedMoments
-from headrace.engine.recomputed import RecomputeExplanation, explain_recomputed
 from headrace.errors import SchemaError
+from headrace.explain.report import Report
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
-from headrace.factorized.explain import JoinExplanation
 from headrace.learn.grouped import predict_by_group
 from headrace.learn.moments import Moments
 from headrace.learn.regression import LinearRegression
@@ -131,12 +129,10 @@ class Covariance:
         """The same as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
-    def explain(self) -> JoinExplanation | RecomputeExplanation:
+    def explain(self) -> Report:
         """Say how the moments are kept, why so, and what it costs."""
         self._entry.check_there()
-        if isinstance(self.planned.kernel, RecomputedMoments):
-            return explain_recomputed(self._access, self.name, self.planned)
-        return explain_kept(self._access, self.name, self.planned)
+        return explain(self._access, self.name, self.planned)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Window joins of two append-only tables: how they are planned, read and explained."""
+"""Window joins of two append-only tables: how they are planned and read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.handles import AnswerHandle
 from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
-from headrace.plan.explained import Explained
 from headrace.plan.expression import column
-from headrace.relation.duration import Duration
 from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType
@@ -145,49 +143,6 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class WindowJoinExplanation(Explained):
-    """How a window join is kept. `str()` is for people, `to_dict()` for programs."""
-
-    view: str
-    sql: str
-    strategy: str
-    why: str
-    aggregate: str
-    windows: str
-    answered: str
-    complete: str
-    estimator: str
-    interval: float
-    revisions: str
-    open_entries: int
-    too_late: int
-    missed: int
-    answers: int
-    state_bytes: int
-    last_step: dict[str, Any]
-
-    def __str__(self) -> str:
-        lines = [
-            f"window join {self.view}: {self.aggregate} of {self.sql}",
-            f"  windows    {self.windows}",
-            f"  answered   {self.answered}: what has arrived, and by {self.estimator!r} what is still to come, with an",
-            f"             interval that should hold {self.interval:.0%} of the time; told: {self.revisions}",
-            f"  complete   {self.complete}",
-            f"  state      {self.state_bytes:,} bytes: {self.open_entries:,} entries of open windows, {self.answers:,} "
-            f"answers, what was learned, {self.too_late:,} rows that came too late",
-            "  a step     costs in proportion to the rows that arrive and the windows that are due",
-        ]
-        if self.missed:
-            lines.append(
-                f"  missed     {self.missed:,} rows of windows that were complete already: time had passed in a step "
-                "before. Rows that arrive together belong into one step"
-            )
-        if self.last_step:
-            lines.append(f"  last step  {self.last_step['text']}")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
 class WindowAnswers:
     """The windows that have been answered, in their order."""
 
@@ -267,37 +222,6 @@ class WindowJoinView(AnswerHandle):
                 way_out="create it with by_key=True",
             )
         return self._access.state.read(lambda reader: self._answers.by_key(reader, ended))
-
-    def explain(self) -> WindowJoinExplanation:
-        """Say how the window join is kept, and what it costs."""
-        self._entry.check_there()
-        return self._access.state.read(self._explained)
-
-    def _explained(self, reader: Reader) -> WindowJoinExplanation:
-        kernel = self._answers.kernel
-        spec = kernel.spec
-        times = [Duration(t) for t in (spec.length, spec.slide, spec.emit_after, spec.horizon)]
-        slides = "tumble" if spec.slide == spec.length else f"slide by {times[1]}"
-        near = "" if spec.within is None else f"; rows meet that are at most {Duration(spec.within)} apart"
-        return WindowJoinExplanation(
-            view=self.name,
-            sql=self.sql,
-            strategy=WINDOW_JOIN,
-            why="it was asked for",
-            aggregate=str(spec.aggregate),
-            windows=f"of {times[0]}, which {slides}{near}",
-            answered=f"{times[2]} after the start of a window",
-            complete=f"{times[3]} after the end of a window; a row that is later is set aside",
-            estimator=kernel.estimator,
-            interval=kernel.interval,
-            revisions=kernel.revisions,
-            open_entries=sum(reader.live(self.name, part) for part in kernel.matching.arrangements),
-            too_late=_count(reader.runs(self.name, LATE)),
-            missed=kernel.restored(reader.runs(self.name, ESTIMATOR_STATE))[0].missed,
-            answers=self._answers.rows(reader),
-            state_bytes=reader.bytes(self.name, kernel.arrangements),
-            last_step=reader.summary,
-        )
 
     def __repr__(self) -> str:
         return f"WindowJoinView({self.name!r}, {self.sql!r})"

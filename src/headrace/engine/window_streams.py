@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.engine import Engine
-from headrace.engine.window_joins import WindowJoinExplanation, WindowJoinView
+from headrace.engine.window_joins import WindowJoinView
 from headrace.errors import SchemaError
+from headrace.explain.report import Report
 from headrace.sql.session import quote
 from headrace.window.spec import Aggregate
 
@@ -220,7 +221,7 @@ class WindowJoinStream:
         """Rows that came after the horizon."""
         return self._view.late()
 
-    def explain(self) -> WindowJoinExplanation:
+    def explain(self) -> Report:
         """Say how the join is kept, and what it costs."""
         return self._view.explain()
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
+from headrace.explain.words import cut
 from headrace.operators.group import GroupLayout
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression
-from headrace.plan.lines import cut
 from headrace.plan.tree import FLAG, Aggregation, Feed, Join, JoinKind, Tree
+from headrace.rings import Integer
 
 _LONGEST = 120  # characters of a name: expressions over expressions could double with every operator
 # A literal, or a word (perhaps quoted, or of several parts) that is no number and no function.
@@ -116,6 +117,46 @@ class Naming:
         keys = len(view.plan.keys)
         plan = replace(view.plan, keys=tuple(fields[:keys]), arguments=tuple(fields[keys:]))
         return ViewLayout(plan, view.seed)
+
+
+def payload_words(layout: ViewLayout) -> str:
+    """What a group's payload holds, in words."""
+    words = []
+    for part in layout.components:
+        named = () if part.argument is None else (part.argument, *part.others)
+        argument = f" of {', '.join(str(layout.plan.arguments[i]) for i in named)}" if named else ""
+        if part.role == "rows":
+            words.append("row count")
+        elif part.role == "present":
+            words.append(f"count{argument}")
+        elif part.role == "distinct":
+            words.append(f"count of the different {'combinations' if part.others else 'values'}{argument}")
+        elif part.role == "distinct_sum":
+            words.append(f"sum of the different values{argument}")
+        elif part.role == "squares":
+            words.append(f"sum of the squares{argument} with its rounding error")
+        elif isinstance(part.ring, Integer):
+            words.append(f"exact {64 * part.ring.limbs}-bit sum{argument}")
+        else:
+            words.append(f"sum{argument} with its rounding error")
+    return f"({', '.join(words)})"
+
+
+def key_words(layout: ViewLayout, part: str) -> str:
+    """What the keys of one of a view's arrangements are, in words."""
+    names = [str(key) for key in layout.plan.keys]
+    arguments = [str(layout.plan.arguments[i]) for i in layout.values.get(part, ())]
+    names += [f"{arguments[0]} (ordered)"] if len(arguments) == 1 else arguments
+    return f"({', '.join(names)})"
+
+
+def having_words(layout: ViewLayout) -> str:
+    """The condition on a view's groups, with its aggregates and keys as the query calls them."""
+    plan = layout.plan
+    assert plan.having is not None
+    named = {f"a{i}": aggregate.sql for i, aggregate in enumerate(plan.aggregates)}
+    named |= {f"k{i}": str(key) for i, key in enumerate(plan.keys)}
+    return written(plan.having, lambda name: named.get(name, name), longest=None)
 
 
 def written(expression: Expression, named: Named, longest: int | None = _LONGEST) -> str:

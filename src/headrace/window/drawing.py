@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.plan import svg
-from headrace.plan.svg import EDGE, FAINT, HEAD, INK, MARGIN
+from headrace.explain import svg
+from headrace.explain.svg import EDGE, FAINT, HEAD, INK, MARGIN
 
 _WIDTH, _HEIGHT = 860.0, 300.0  # of where the lines are
 _LEFT, _BELOW = 74.0, 40.0  # for the numbers of the axes

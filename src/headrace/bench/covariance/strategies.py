@@ -39,7 +39,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.models import Covariance
 from headrace.engine.step_runner import LOCAL_DRIVER_ROWS
 from headrace.errors import HeadraceError
-from headrace.factorized.explain import JoinExplanation
+from headrace.explain.report import Report
 from headrace.factorized.fsql import over_rows, rewrite
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.planner import STRATEGIES
@@ -65,7 +65,7 @@ class _Run:
     ran: str = ""
     peak: int = 0
     moments: dict[int, Moments] = field(default_factory=dict)  # after so many batches
-    explained: JoinExplanation | None = None
+    explained: Report | None = None
     paper: dict[str, Any] | None = None
 
 
@@ -218,20 +218,19 @@ class _Bench:
                 if sum(done.seconds) > limit:
                     break
             explained = handle.explain()
-            assert isinstance(explained, JoinExplanation)
             done.explained = explained
             if strategy == "factorized" and self.options.on_paper:
                 done.paper = self._on_paper(handle, explained)
         done.peak = memory.grown
         return done
 
-    def _on_paper(self, handle: Covariance, explained: JoinExplanation) -> dict[str, Any]:
+    def _on_paper(self, handle: Covariance, explained: Report) -> dict[str, Any]:
         """Estimate what one full batch, the last, would be on more cores."""
         kernel = handle.planned.kernel
         assert isinstance(kernel, JoinView)
         plan = kernel.plan
         numbers = sorted(range(len(plan.views)), key=lambda i: i != plan.root)  # as the explanation has them
-        entries = {i: view.entries for i, view in zip(numbers, explained.views, strict=True)}
+        entries = {i: view.entries for i, view in zip(numbers, explained["views"], strict=True)}
         degrees = [kernel.algebra.degree(i) for i in range(len(plan.views))]
         inputs = inputs_of(plan, degrees, entries, self.batches.read(self.batches.full - 1))
         return on_paper(inputs, degrees[plan.root], self.options.on_paper)
@@ -242,7 +241,7 @@ class _Bench:
         full = done.seconds[1 : min(batches, self.batches.full)] or done.seconds[:1]  # the first opens files and pools
         median = statistics.median(full)
         assert done.explained is not None
-        views = done.explained.views
+        views = done.explained["views"]
         return {
             "system": "headrace",
             "case": done.strategy,
@@ -257,7 +256,7 @@ class _Bench:
             "state_mb": done.state[-1] / 1e6,
             "views": len(views),
             "views_kept": sum(view.kept for view in views),
-            "partition": done.explained.partition,
+            "partition": done.explained["partition"],
             "batches": batches,
             "finished": batches == len(self.batches),
             "ran": done.ran,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.plan import svg
-from headrace.plan.svg import CHAR, EDGE, FAINT, HEAD, INK, LINE, MARGIN
+from headrace.explain import svg
+from headrace.explain.svg import CHAR, EDGE, FAINT, HEAD, INK, LINE, MARGIN
 
 Row = Mapping[str, Any]
 

@@ -34,7 +34,6 @@ from headrace.bench.peers import run_peer
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_columns
 from headrace.datasets.windows import Updates, fifo_updates
 from headrace.engine.engine import Engine
-from headrace.foreign.explain import ForeignExplanation
 from headrace.relation.types import sql_type
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same
@@ -169,8 +168,8 @@ def _maintain(
         done.answer = view.to_arrow()
         explained = view.explain()
         done.view = explained.state_bytes
-        if isinstance(explained, ForeignExplanation):
-            done.tuples = sum(source.rows for source in explained.sources)
+        if explained.strategy == FOREIGN:
+            done.tuples = sum(source.rows for source in explained["sources"])
     done.peak = memory.grown
     shutil.rmtree(location)
     return done

@@ -26,9 +26,12 @@ from tests.tpch.queries import QUERIES, Query
 
 import headrace as hr
 from headrace.datasets import TPCH_SCHEMAS
-from headrace.operators.explain import OperatorsExplanation
-from headrace.operators.explained import Passing
+from headrace.engine.explain import known
+from headrace.explain.report import Arrangement, Report, Subject
+from headrace.operators.described import DescribedOperator
 from headrace.operators.naming import written
+from headrace.operators.report import report
+from headrace.operators.traffic import Passing
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
 from headrace.plan.tree import JoinKind
@@ -79,10 +82,18 @@ SECOND = {
 }
 
 
-def explain(engine: hr.Engine, view: str) -> OperatorsExplanation:
+def explain(engine: hr.Engine, view: str) -> Report:
     explanation = engine.views[view].explain()
-    assert isinstance(explanation, OperatorsExplanation)
+    assert isinstance(explanation, Report)
     return explanation
+
+
+def operator(explanation: Report, number: int) -> DescribedOperator:
+    return next(found for found in explanation["operators"] if found.number == number)
+
+
+def kept_by(explanation: Report, number: int) -> list[Arrangement]:
+    return [arrangement for arrangement in explanation.arrangements if arrangement.owner == f"[{number}]"]
 
 
 def new_engine(spark: SparkSession, location: Path, executor: str = "inline", buckets: int = 1) -> hr.Engine:
@@ -98,7 +109,7 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with new_engine(spark, tmp_path_factory.mktemp("operators") / "s") as engine:
         for name, sql in (("how_many", HOW_MANY), ("dearest", DEAREST), ("words", WORDS)):
             engine.view(name, sql, strategy="operators")
-        assert explain(engine, "how_many").operators[0].taken is None
+        assert explain(engine, "how_many")["operators"][0].taken is None
         engine.apply(FIRST)
         assert through(engine, "how_many") == {
             0: ((6, 0, 0), (4, 0, 0)),  # three pairs, and a shop without a sale
@@ -112,7 +123,7 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def through(engine: hr.Engine, view: str) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
     """What each operator took and gave in the last step: inserted, deleted, updated."""
     out = {}
-    for o in explain(engine, view).operators:
+    for o in explain(engine, view)["operators"]:
         assert o.taken is not None
         assert o.given is not None
         passings = (o.taken, o.given)
@@ -120,10 +131,14 @@ def through(engine: hr.Engine, view: str) -> dict[int, tuple[tuple[int, ...], tu
     return dict(sorted(out.items()))  # type: ignore[arg-type]
 
 
-def normalised(explanation: OperatorsExplanation) -> OperatorsExplanation:
+def normalised(engine: hr.Engine, view: str) -> Report:
     """What hashing and clocks decide is made the same."""
-    arrangements = [replace(a, runs=2, bytes=100) for a in explanation.arrangements]
-    return replace(explanation, arrangements=arrangements, state_bytes=1200, last_step=LAST_STEP)
+    planned, schemas = engine.views[view].planned, {name: table.schema for name, table in engine.tables.items()}
+    assert isinstance(planned.kernel, TreeView)
+    found = known(view, planned, engine._store.latest, schemas).subject
+    sizes = {part: replace(size, runs=2, bytes=100) for part, size in found.sizes.items()}
+    last_step = LAST_STEP | {"operators": found.last_step["operators"]}
+    return report(planned.kernel, replace(found, sizes=sizes, last_step=last_step))
 
 
 def test_what_went_through_operators(filled: hr.Engine) -> None:
@@ -155,12 +170,12 @@ def test_the_explanation_is_that_of_the_committed_state(spark: SparkSession, fil
     with hr.Engine(spark, filled.location, read_only=True) as reader:
         for view in ("how_many", "dearest", "words"):
             assert explain(reader, view) == explain(filled, view)
-        assert any(operator.taken for operator in explain(reader, "how_many").operators)
+        assert any(operator.taken for operator in explain(reader, "how_many")["operators"])
 
 
 @pytest.mark.parametrize("view", ["how_many", "dearest", "words"])
 def test_text_of_a_small_example(filled: hr.Engine, view: str) -> None:
-    assert str(normalised(explain(filled, view))) + "\n" == (FIXTURES / f"operators_{view}.txt").read_text()
+    assert str(normalised(filled, view)) + "\n" == (FIXTURES / f"operators_{view}.txt").read_text()
 
 
 def test_a_step_that_brings_nothing_to_a_view(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,7 +183,7 @@ def test_a_step_that_brings_nothing_to_a_view(spark: SparkSession, tmp_path: Pat
         engine.view("how_many", HOW_MANY, strategy="operators")
         engine.apply({"closed": batch("closed", [(1, None)])})
         explanation = explain(engine, "how_many")
-        assert not any(operator.taken or operator.given for operator in explanation.operators)
+        assert not any(operator.taken or operator.given for operator in explanation["operators"])
         assert "none of its rows came to an operator of this view" in str(explanation)
         # A step that reaches none of a view's operators leaves no numbers in the log.
         assert "operators" not in engine._store.snapshot.summary
@@ -177,19 +192,23 @@ def test_a_step_that_brings_nothing_to_a_view(spark: SparkSession, tmp_path: Pat
 def test_plain_values_survive_json(filled: hr.Engine) -> None:
     data = explain(filled, "dearest").to_dict()
     assert json.loads(json.dumps(data)) == data
-    assert (data["view"], data["sql"], data["strategy"]) == ("dearest", DEAREST, "operators")
+    assert (data["name"], data["sql"], data["strategy"]) == ("dearest", DEAREST, "operators")
     assert data["why"] == "it was asked for"
     assert set(data) == {
-        *("view", "sql", "strategy", "why", "operators", "sources", "columns", "having", "order", "stages"),
-        *("exchanges", "exchanged", "evaluated_by", "evaluated_why", "arrangements", "state_bytes", "estimated"),
-        *("buckets", "last_step"),
+        *("name", "kind", "sql", "strategy", "title", "kept", "step", "why", "buckets", "arrangements", "sections"),
+        *("graph", "values", "last_step", "state_bytes"),
     }
-    numbers = [operator["number"] for operator in data["operators"]]
+    assert set(data["values"]) == {
+        *("operators", "sources", "columns", "having", "order", "stages", "exchanges", "exchanged"),
+        *("evaluated_by", "evaluated_why"),
+    }
+    operators, stages = data["values"]["operators"], data["values"]["stages"]
+    numbers = [operator["number"] for operator in operators]
     assert numbers == sorted(numbers, reverse=True)
-    assert sorted(n for stage in data["stages"] for n in stage["operators"]) == sorted(numbers)
-    assert set(data["operators"][0]) == {
+    assert sorted(n for stage in stages for n in stage["operators"]) == sorted(numbers)
+    assert set(operators[0]) == {
         *("number", "kind", "text", "residual", "ports", "stage", "where", "why", "not_kept", "takes"),
-        *("taken", "given"),
+        *("taken", "given", "extra"),
     }
     assert "operators" not in data["last_step"]  # they are beside the operators
     assert data["last_step"]["text"].startswith("step 2: ")
@@ -216,7 +235,7 @@ def test_queries_of_tpch(tpch: hr.Engine, query: Query) -> None:
     tpch.view(query.name, query.sql, strategy="operators")
     explanation = explain(tpch, query.name)
     assert max(map(len, str(explanation).splitlines())) <= 120
-    assert {source.table for source in explanation.sources} == query.tables
+    assert {source.table for source in explanation["sources"]} == query.tables
     assert json.loads(json.dumps(explanation.to_dict())) == explanation.to_dict()
     # Fields of operators, which only have numbers, are nowhere in what people read.
     assert not re.search(r"\b[lrkavc]\d+\b", str(explanation))
@@ -225,7 +244,7 @@ def test_queries_of_tpch(tpch: hr.Engine, query: Query) -> None:
         assert float(svg.attrib["width"]) <= 1_000
 
 
-EXPLAINED: dict[str, Callable[[], OperatorsExplanation]] = {
+EXPLAINED: dict[str, Callable[[], Report]] = {
     "customers": lambda: explained(customers()),
     "waiting": lambda: explained(waiting()),
     "waiting, sizes known": lambda: explained(waiting(), WAITING_SIZES),
@@ -237,25 +256,25 @@ EXPLAINED: dict[str, Callable[[], OperatorsExplanation]] = {
 
 
 @pytest.mark.parametrize("make", EXPLAINED.values(), ids=EXPLAINED.keys())
-def test_text_fits_a_terminal_and_writes_every_operator_out_once(make: Callable[[], OperatorsExplanation]) -> None:
+def test_text_fits_a_terminal_and_writes_every_operator_out_once(make: Callable[[], Report]) -> None:
     explanation = make()
     lines = str(explanation).splitlines()
     assert max(map(len, lines)) <= 120
-    tree = lines[2 : next(i for i, line in enumerate(lines) if line.startswith("  columns"))]
-    for operator in explanation.operators:
+    tree = lines[lines.index("plan") : next(i for i, line in enumerate(lines) if line.startswith("  columns"))]
+    for operator in explanation["operators"]:
         written_out = [line for line in tree if f"[{operator.number}] {operator.kind}" in line]
         assert sum("(as above)" not in line for line in written_out) == 1
-    for source in explanation.sources:
+    for source in explanation["sources"]:
         assert any(source.name in line for line in tree)
 
 
 def test_names_are_those_of_columns() -> None:
-    answer, first, waits, there, *_ = explained(waiting()).operators
+    answer, first, waits, there, *_ = explained(waiting())["operators"]
     assert answer.text == "the rows (s_name, count(*))"
     assert (first.kind, first.text) == ("the first 100 rows", "by count(*) DESC")
     assert waits.text == "count(*) by s_name"
     assert there.text == "on s_nationkey = n_nationkey"
-    semi = explained(waiting()).operator(0)
+    semi = operator(explained(waiting()), 0)
     assert semi.text == "on lineitem.l_orderkey = lineitem#2.l_orderkey"
     assert semi.residual == "(lineitem.l_suppkey = lineitem#2.l_suppkey)"
     assert semi.ports[0].feeds[0].condition == "(l_receiptdate > 0L)"  # of a table, it is clear whose
@@ -264,11 +283,11 @@ def test_names_are_those_of_columns() -> None:
 
 def test_stages_and_exchanges() -> None:
     unknown = explained(waiting())
-    assert [stage.operators for stage in unknown.stages] == [(0, 1), (2,), (3,), (4,), (5,), (6, 7)]
-    assert unknown.exchanges == len(unknown.exchanged) == 6
+    assert [stage.operators for stage in unknown["stages"]] == [(0, 1), (2,), (3,), (4,), (5,), (6, 7)]
+    assert unknown["exchanges"] == len(unknown["exchanged"]) == 6
     known = explained(waiting(), WAITING_SIZES)
-    assert [stage.operators for stage in known.stages] == [(0, 1, 2, 3, 4), (5,), (6, 7)]
-    assert known.exchanged == (
+    assert [stage.operators for stage in known["stages"]] == [(0, 1, 2, 3, 4), (5,), (6, 7)]
+    assert known["exchanged"] == (
         "changed rows of lineitem, lineitem#2 and lineitem#3 by l_orderkey; "
         "supplier, orders and nation to every bucket",
         "before stage 2: what [4] gives, by s_name",
@@ -276,9 +295,9 @@ def test_stages_and_exchanges() -> None:
     )
     assert "stage 1: [0], [1], [2], [3] and [4], one after the other in every bucket" in str(known)
     # What is joined with a side that is everywhere stays as it was spread before.
-    assert {known.operator(number).where for number in range(5)} == {"by hash of lineitem.l_orderkey"}
-    assert known.operator(7).where == "in one bucket"  # as the rows that it reads
-    supplier, rows = known.operator(2).ports
+    assert {operator(known, number).where for number in range(5)} == {"by hash of lineitem.l_orderkey"}
+    assert operator(known, 7).where == "in one bucket"  # as the rows that it reads
+    supplier, rows = operator(known, 2).ports
     assert rows.everywhere is None
     assert supplier.everywhere == (
         "it was expected to have 10,000 rows and the other side 6,000,000, so 4 copies of it are less than what would "
@@ -291,31 +310,30 @@ def test_a_total_comes_after_a_stage_without_operators() -> None:
     total = t.group(t.table("sale", "price"), keys=0)
     beside = t.join(t.table("sale", "price"), t.given(total, "a0"), keys=0)
     explanation = explained(t.answer(t.given(beside, "l0")))
-    assert explanation.stages[0].operators == ()
+    assert explanation["stages"][0].operators == ()
     assert "stage 1: rows are only handed on" in str(explanation)
-    assert explanation.operator(beside).ports[1].everywhere == (
+    assert operator(explanation, beside).ports[1].everywhere == (
         "no column says which rows it is joined with, so it must meet all of them"
     )
-    assert "[1] compares every changed row with all rows of the other side" in explanation.estimated
+    assert "[1] compares every changed row with all rows of the other side" in explanation.step
     assert explanation.to_svg()
 
 
 def test_what_is_kept_and_what_is_not() -> None:
     plain = explained(customers())
-    assert [a.name for a in plain.kept_by(0)] == ["left rows", "right rows"]
-    assert {n.what for n in plain.operator(0).not_kept} == {"some right rows"}
+    assert [a.name for a in kept_by(plain, 0)] == ["left rows", "right rows"]
+    assert {n.what for n in operator(plain, 0).not_kept} == {"some right rows"}
     fixed = explained(customers(), static=["orders"])
-    assert [a.name for a in fixed.kept_by(0)] == ["right rows"]
-    reasons = {n.what: n.why for n in fixed.operator(0).not_kept}
+    assert [a.name for a in kept_by(fixed, 0)] == ["right rows"]
+    reasons = {n.what: n.why for n in operator(fixed, 0).not_kept}
     assert reasons["left rows"] == "the right side never changes, so nothing looks for partners"
-    assert fixed.source("orders").static
-    assert not fixed.source("customer").static
+    assert {source.name: source.static for source in fixed["sources"]} == {"customer": False, "orders": True}
     odd = explained(unlike())
-    assert [a.name for a in odd.kept_by(0)] == ["left rows", "right rows", "values and NULLs"]
-    assert [a.name for a in odd.kept_by(3)] == ["all rows", "first rows"]
+    assert [a.name for a in kept_by(odd, 0)] == ["left rows", "right rows", "values and NULLs"]
+    assert [a.name for a in kept_by(odd, 3)] == ["all rows", "first rows"]
     best = explained(shared())
-    assert [a.name for a in best.kept_by(1)] == ["groups", "values of count(*)"]
-    assert best.kept_by(1)[1].why == "when the first value leaves, MIN and MAX need the next one"
+    assert [a.name for a in kept_by(best, 1)] == ["groups", "values of count(*)"]
+    assert kept_by(best, 1)[1].why == "when the first value leaves, MIN and MAX need the next one"
 
 
 def test_what_happens_on_the_way() -> None:
@@ -333,10 +351,10 @@ def test_what_catalyst_evaluates_is_said() -> None:
     t = Trees()
     joined = t.join(t.table("shop", "town"), t.table("sale", "where_to"))
     explanation = explained(t.answer(t.given(joined, sound)))
-    assert explanation.operators[0].ports[0].feeds[0].catalyst == "SoundEx in soundex(town)"
-    assert explanation.evaluated_why == "what [0] gives on the way to [1]: SoundEx in soundex(town)"
+    assert explanation["operators"][0].ports[0].feeds[0].catalyst == "SoundEx in soundex(town)"
+    assert explanation["evaluated_why"] == "what [0] gives on the way to [1]: SoundEx in soundex(town)"
     assert "computing soundex(town), evaluated by Catalyst" in str(explanation)
-    assert len(explanation.stages) == 2
+    assert len(explanation["stages"]) == 2
 
 
 def test_terminals_get_no_control_characters() -> None:
@@ -350,7 +368,7 @@ def test_terminals_get_no_control_characters() -> None:
 
 def test_no_step_no_numbers() -> None:
     explanation = explained(customers(), stepped=False)
-    assert {(operator.taken, operator.given) for operator in explanation.operators} == {(None, None)}
+    assert {(operator.taken, operator.given) for operator in explanation["operators"]} == {(None, None)}
     assert "took" not in str(explanation)
     assert str(Passing(1_000, 2, 3)) == "+1,000 -2 ~3"
 
@@ -375,6 +393,17 @@ def test_expressions_get_the_names_of_columns(sql: str, args: tuple[Expression, 
     assert written(Expression("Odd", SqlType("boolean"), sql, args), names.__getitem__) == expected
 
 
+def test_what_the_planner_knows_of_an_operator_is_shown_beside_it() -> None:
+    tree = customers()
+    kernel = TreeView(tree, 0, 4, {})
+    found = report(
+        kernel, Subject("v", "SELECT ...", "operators", "why", 4), extra={0: {"live": 5, "waiting": "2 for orders"}}
+    )
+    assert operator(found, 0).extra == {"live": 5, "waiting": "2 for orders"}
+    assert "  [0]        live: 5; waiting: 2 for orders" in str(found).splitlines()
+    assert "waiting: 2 for orders" in found.to_svg()
+
+
 def test_names_do_not_grow_without_end() -> None:
     t = Trees()
     rows = t.table("t", "x")
@@ -382,8 +411,8 @@ def test_names_do_not_grow_without_end() -> None:
         both = Expression("Add", SqlType("bigint"), "(k0 + k0)", (field("k0"), field("k0")))
         rows = t.given(t.group(rows, keys=1, aggregates=()), both)
     explanation = explained(t.answer(rows, keys=1))
-    assert len(explanation.operators[0].text) < 200
-    assert explanation.operators[0].text.startswith("count(*) by ((")
+    assert len(explanation["operators"][0].text) < 200
+    assert explanation["operators"][0].text.startswith("count(*) by ((")
 
 
 def test_joins_of_all_kinds_are_named() -> None:
@@ -392,6 +421,6 @@ def test_joins_of_all_kinds_are_named() -> None:
         outputs = ("l0", "x") if kind is JoinKind.FLAG else ("l0",)
         joined = t.join(t.table("r", "a"), t.table("s", "b"), kind, outputs=outputs)
         explanation = explained(t.answer(t.given(joined, *outputs)))
-        assert explanation.operator(0).kind == kind.value
+        assert operator(explanation, 0).kind == kind.value
         if kind is JoinKind.FLAG:
-            assert explanation.operators[0].text == "the rows (a, exists)"
+            assert explanation["operators"][0].text == "the rows (a, exists)"

@@ -1,0 +1,1 @@
+"""EXPLAIN: reports as values, and the one way to write, draw and store them."""

@@ -1,0 +1,430 @@
+"""The operators of a view in words: what each does, where it runs, what it keeps, and what went through it.
+
+A plan is numbers that point at each other, made for what executes it. Here operators get names and reasons, as values
+that JSON can hold; the report is made of these and of nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from headrace.explain.report import Arrangement, Subject
+from headrace.explain.words import counted, cut, listed
+from headrace.operators.feeds import why_catalyst
+from headrace.operators.group import GroupLayout
+from headrace.operators.join import JoinLayout
+from headrace.operators.layout import DISTINCT, GROUPS
+from headrace.operators.naming import Naming, key_words, payload_words
+from headrace.operators.not_in import seen_part
+from headrace.operators.placement import Placer, Way
+from headrace.operators.top import TopLayout
+from headrace.operators.traffic import Passing
+from headrace.operators.tree_view import TreeView
+from headrace.plan.expression import Expression
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Top
+from headrace.plan.view import Shape
+
+SIDES = ("left", "right")
+_WAYS = {Way.STAY: "stays", Way.EXCHANGE: "exchanged", Way.EVERYWHERE: "everywhere"}
+_BY = 100  # characters of what decides the bucket
+
+
+@dataclass(frozen=True)
+class DescribedFeed:
+    """Rows on their way to an operator: where from, what happens to them, and how they get there."""
+
+    producer: int | None  # the number of an operator; None for a table
+    table: str
+    source: str  # which occurrence of the table
+    condition: str | None
+    computes: tuple[str, ...]  # columns that are not just taken over
+    times: str | None  # how often each row is meant
+    way: str  # stays | exchanged | everywhere
+    moves: str  # the same in words
+    catalyst: str | None  # why Catalyst evaluates it; None where kernels do
+
+    @property
+    def name(self) -> str:
+        """The operator or the source that the rows come from."""
+        return self.source if self.producer is None else f"[{self.producer}]"
+
+
+@dataclass(frozen=True)
+class DescribedPort:
+    """Where rows enter an operator. Several feeds are a UNION ALL."""
+
+    side: str  # left | right; empty where there is one port
+    columns: tuple[str, ...]
+    feeds: tuple[DescribedFeed, ...]
+    rows: int  # about how many were expected when the view was planned; 0 where nothing was known
+    everywhere: str | None  # why it is in every bucket; None if it is not
+
+
+@dataclass(frozen=True)
+class NotKept:
+    """What an operator need not keep."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class DescribedOperator:
+    """One operator: what it does, where, and what went through it."""
+
+    number: int
+    kind: str
+    text: str  # on what it joins, what it groups by, in which order
+    residual: str | None  # what else must be true of the pairs of a join
+    ports: tuple[DescribedPort, ...]
+    stage: int  # from 1
+    where: str  # in which bucket
+    why: str
+    not_kept: tuple[NotKept, ...]
+    takes: str  # rows; or groups or different rows, where they are summed on the way
+    taken: Passing | None  # None if there was no step yet
+    given: Passing | None
+    extra: Mapping[str, Any]  # what the rule that planned the tree knows of it besides
+
+    @property
+    def name(self) -> str:
+        return f"[{self.number}]"
+
+    @property
+    def said(self) -> str:
+        """What it does, with all that must be true of a pair."""
+        if self.residual is None:
+            return self.text
+        return f"{self.text} {'AND' if self.text.startswith('on ') else 'on'} {self.residual}"
+
+    @property
+    def took(self) -> str:
+        """What the last step brought to it."""
+        if self.taken is None:
+            return ""
+        rows = self.takes == "rows"
+        return str(self.taken) if rows else counted(self.taken.inserted, self.takes.removesuffix("s"))
+
+    @property
+    def feeds(self) -> Iterator[tuple[DescribedPort, DescribedFeed]]:
+        """All that enters it."""
+        return ((port, feed) for port in self.ports for feed in port.feeds)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Operators that share their buckets: nothing moves between them."""
+
+    number: int  # from 1
+    operators: tuple[int, ...]
+    arrives: tuple[str, ...]  # what is exchanged between operators before it, in words
+
+
+@dataclass(frozen=True)
+class Described:
+    """Describes the operators of one view."""
+
+    kernel: TreeView
+    passing: Mapping[int, tuple[Passing, Passing]] | None
+    extra: Mapping[int, Mapping[str, Any]]
+
+    @cached_property
+    def naming(self) -> Naming:
+        return Naming(self.kernel.tree)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return self.kernel.tree.nodes
+
+    @cached_property
+    def _placer(self) -> Placer:
+        return Placer(self.kernel.tree, self.kernel.sizes, self.kernel.buckets)
+
+    @cached_property
+    def operators(self) -> tuple[DescribedOperator, ...]:
+        """All operators, the answer first, each before those it reads from."""
+        return tuple(self._operator(number) for number in reversed(range(len(self.nodes))))
+
+    def _operator(self, number: int) -> DescribedOperator:
+        node, place = self.nodes[number], self.kernel.placement.places[number]
+        kind, text = self._said(number)
+        nothing = None if self.passing is None else Passing()
+        taken, given = (self.passing or {}).get(number, (nothing, nothing))
+        return DescribedOperator(
+            number=number,
+            kind=kind,
+            text=text,
+            residual=self.naming.residual(number) if isinstance(node, Join) else None,
+            ports=tuple(self._port(number, side) for side in range(len(node.ports))),
+            stage=place.stage + 1,
+            where=self._where(number),
+            why=place.why,
+            not_kept=tuple(self._not_kept(number)),
+            takes=_takes(node),
+            taken=taken,
+            given=given,
+            extra=self.extra.get(number, {}),
+        )
+
+    def _said(self, number: int) -> tuple[str, str]:
+        """The kind of an operator, and what it does in particular."""
+        node = self.nodes[number]
+        names = self.naming.port(number, 0)
+        if isinstance(node, Join):
+            keys = " AND ".join(" ".join(key) for key in self.naming.keys(number))
+            return node.kind.value, f"on {keys}" if keys else "of every row with every row"
+        if isinstance(node, Top):
+            order = ", ".join(ordered(names[i], descending, first) for i, descending, first in node.order)
+            return _first(node), f"by {order}" if order else "in no order that the query asks for"
+        keys = ", ".join(names[: len(node.plan.keys)])
+        aggregates = ", ".join(aggregate.sql for aggregate in node.plan.aggregates)
+        is_answer = number == len(self.nodes) - 1
+        if node.single:
+            return "scalar subquery", f"its one row, {aggregates.split(', ')[0]}"
+        if node.plan.shape is Shape.ROWS:
+            return "answer", f"the rows ({keys})"
+        if node.plan.shape is Shape.TOTAL:
+            return "answer" if is_answer else "total", aggregates
+        if not aggregates:
+            return ("answer", f"DISTINCT {keys}") if is_answer else ("DISTINCT", keys)
+        return "answer" if is_answer else "aggregate", f"{aggregates} by {keys}"
+
+    def _port(self, number: int, side: int) -> DescribedPort:
+        node = self.nodes[number]
+        return DescribedPort(
+            side=SIDES[side] if len(node.ports) > 1 else "",
+            columns=self.naming.port(number, side),
+            feeds=tuple(self._feed(number, side, i, feed) for i, feed in enumerate(node.ports[side].feeds)),
+            rows=self._placer.side_rows(number, side),
+            everywhere=self._why_everywhere(number, side),
+        )
+
+    def _feed(self, number: int, side: int, i: int, feed: Feed) -> DescribedFeed:
+        route = self.kernel.placement.routes[number, side, i]
+        reason = why_catalyst(feed) if feed.producer is None else route.catalyst
+        return DescribedFeed(
+            producer=feed.producer,
+            table=feed.table,
+            source=feed.source,
+            condition=self.naming.condition(feed),
+            computes=tuple(self.naming.on_the_way(feed, e) for e in feed.outputs if e.op not in ("column", "literal")),
+            times=None if feed.times is None else self.naming.on_the_way(feed, feed.times),
+            way=_WAYS[route.way],
+            moves=self._moves(number, side, i),
+            catalyst=None if reason is None else self._readable(feed, reason),
+        )
+
+    def _readable(self, feed: Feed, reason: str) -> str:
+        """Why Catalyst evaluates a feed, with the names of columns in it."""
+        for expression in feed.expressions:
+            for part in _parts(expression):
+                if reason == f"{part.op} in {part.sql}":
+                    return f"{part.op} in {self.naming.on_the_way(feed, part)}"
+        return reason
+
+    def evaluated(self) -> tuple[str, str]:
+        """What evaluates the expressions on the way, and why."""
+        found = []
+        for operator in reversed(self.operators):
+            for _, feed in operator.feeds:
+                if feed.catalyst is not None:
+                    rows = f"rows of {feed.source}" if feed.producer is None else f"what {feed.name} gives"
+                    found.append(f"{rows} on the way to {operator.name}: {feed.catalyst}")
+        if not found:
+            return "the kernels on columns", "every expression is one whose result is known to equal Spark's"
+        return "the kernels on columns, and Catalyst where only Spark can", "; ".join(found)
+
+    # -- where they run -----------------------------------------------------------------------------------------------
+
+    def _moves(self, number: int, side: int, i: int) -> str:
+        """How the rows of a feed get to their operator."""
+        way = self.kernel.placement.routes[number, side, i].way
+        if way is Way.STAY:
+            return "stays in its bucket"
+        if way is Way.EVERYWHERE:
+            return "to every bucket"
+        feed = self.nodes[number].ports[side].feeds[i]
+        by = self._deciding(number, [self.naming.on_the_way(feed, output) for output in feed.outputs])
+        return f"by {by}" if by else "to one bucket"
+
+    def _deciding(self, number: int, columns: Sequence[str]) -> str:
+        """Those of the columns of a port that decide the bucket."""
+        return cut(", ".join(columns[i] for i in self.kernel.placement.places[number].partition), _BY)
+
+    def _where(self, number: int) -> str:
+        """In which bucket an operator has a row: by the columns of its left side, or of the one that is spread."""
+        node, place = self.nodes[number], self.kernel.placement.places[number]
+        side = 0 if place.everywhere is None else 1 - place.everywhere
+        is_bag = isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
+        if place.everywhere is None and not is_bag:
+            return self._spread(number, side)
+        # Any bucket would do, so each row is where it was before.
+        feeds = node.ports[side].feeds
+        by = (self._spread(number, side) if f.producer is None else self._where(f.producer) for f in feeds)
+        return " and ".join(dict.fromkeys(by))
+
+    def _spread(self, number: int, side: int) -> str:
+        by = self._deciding(number, self.naming.port(number, side))
+        return f"by hash of {by}" if by else "in one bucket"
+
+    def _why_everywhere(self, number: int, side: int) -> str | None:
+        """Why every bucket has a side of a join; None if it has not."""
+        if self.kernel.placement.places[number].everywhere != side:
+            return None
+        node = self.nodes[number]
+        mine, other = (self._placer.side_rows(number, s) for s in (side, 1 - side))
+        if isinstance(node, Join) and not node.keys:
+            return "no column says which rows it is joined with, so it must meet all of them"
+        return (
+            f"it was expected to have {counted(mine, 'row')} and the other side {other:,}, so {self.kernel.buckets} "
+            "copies of it are less than what would have to move"
+        )
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages, in the order in which they run."""
+        places = self.kernel.placement.places
+        return tuple(
+            Stage(
+                stage + 1,
+                tuple(number for number, place in enumerate(places) if place.stage == stage),
+                tuple(self._arriving(stage)),
+            )
+            for stage in range(self.kernel.placement.stages)
+        )
+
+    def _arriving(self, stage: int) -> Iterator[str]:
+        """What is exchanged between operators of earlier stages and this one."""
+        placement = self.kernel.placement
+        for number, side, i, feed in self.kernel.tree.feeds():
+            if feed.producer is None or placement.places[number].stage != stage:
+                continue
+            route = placement.routes[number, side, i]
+            if route.way is not Way.STAY:
+                yield f"what [{feed.producer}] gives, {self._moves(number, side, i)}"
+            elif route.catalyst is not None:
+                yield f"what [{feed.producer}] gives, by way of Catalyst and back to its bucket"
+
+    def exchanged(self) -> tuple[str, ...]:
+        """What each exchange of a step moves."""
+        by_way: dict[str, list[str]] = {}
+        for number, side, i, feed in self.kernel.tree.feeds():
+            if feed.producer is None:
+                by_way.setdefault(self._moves(number, side, i), []).append(feed.source)
+        tables = "; ".join(f"{listed(sources)} {way}" for way, sources in by_way.items())
+        later = (f"before stage {s.number}: {'; '.join(s.arrives)}" for s in self.stages if s.arrives)
+        return (f"changed rows of {tables}", *later)
+
+    # -- what they keep -----------------------------------------------------------------------------------------------
+
+    def arrangements(self, subject: Subject) -> list[Arrangement]:
+        """All that operators keep, and why."""
+        return [
+            Arrangement.of(f"[{number}]", name, keys, payload, why, subject.size(part))
+            for number in range(len(self.nodes))
+            for part, name, keys, payload, why in self._kept(number)
+        ]
+
+    def _kept(self, number: int) -> Iterator[tuple[str, str, str, str, str]]:
+        """The arrangements of an operator: part, name, keys, payload and reason."""
+        layout = self.kernel.layouts[number]
+        if isinstance(layout, GroupLayout):
+            yield from self._kept_groups(layout)
+        elif isinstance(layout, TopLayout):
+            row = _row(self.naming.port(number, 0))
+            yield layout.rows_part, "all rows", row, "count", "when one of the first leaves, the next one is looked for"
+            yield layout.top_part, "first rows", row, "count", "rows that come are compared with these, not with all"
+        else:
+            for side, part in enumerate(layout.parts):
+                why = self.kernel.keeping.why_kept(number, side)
+                if why is not None:
+                    some = "waiting " if side == 0 and layout.settles else ""
+                    yield part, f"{some}{SIDES[side]} rows", _row(self.naming.port(number, side)), "count", why
+            if layout.node.kind is JoinKind.NULL_AWARE:
+                why = "whether the subquery has any value, and any NULL, decides about all rows"
+                yield seen_part(layout), "values and NULLs", "(values, NULLs)", "count", why
+
+    def _kept_groups(self, layout: GroupLayout) -> Iterator[tuple[str, str, str, str, str]]:
+        view = self.naming.groups(layout)
+        for plain in view.arrangements:
+            part, keys = layout.part(plain), key_words(view, plain)
+            if plain == GROUPS:
+                name = "rows" if view.plan.shape is Shape.ROWS else "groups"
+                yield part, name, keys, payload_words(view), _why_groups(layout)
+                continue
+            arguments = view.values[plain]
+            names = ", ".join(str(view.plan.arguments[i]) for i in arguments)
+            name = f"{'values' if len(arguments) == 1 else 'combinations'} of {names}"
+            yield part, name, keys, "count", _why_values(layout, arguments)
+
+    def _not_kept(self, number: int) -> Iterator[NotKept]:
+        """What an operator could keep and does not."""
+        layout = self.kernel.layouts[number]
+        if isinstance(layout, GroupLayout) and layout.view.plan.shape is not Shape.ROWS and layout.view.plan.aggregates:
+            yield NotKept("rows", "groups are sums, from which a row is taken away again")
+        if not isinstance(layout, JoinLayout):
+            return
+        for side, name in enumerate(SIDES):
+            if self.kernel.keeping.why_kept(number, side) is None:
+                yield NotKept(
+                    f"{name} rows", f"the {SIDES[1 - side]} side never changes, so nothing looks for partners"
+                )
+            if side == 0 and layout.settles:
+                yield NotKept("settled left rows", "a row with a partner always has one: the right side only grows")
+            if _may_lack_key(layout.node, side):
+                passes = "are given as they come" if layout.passes_absent(side) else "are left out"
+                yield NotKept(f"some {name} rows", f"those whose key is NULL have no partner, and {passes}")
+
+
+def ordered(name: str, descending: bool, nulls_first: bool) -> str:
+    """One item of an order; where NULLs stand is said if it is not where Spark puts them by default."""
+    nulls = "" if nulls_first is not descending else f" NULLS {'FIRST' if nulls_first else 'LAST'}"
+    return f"{name}{' DESC' if descending else ''}{nulls}"
+
+
+def _parts(expression: Expression) -> Iterator[Expression]:
+    yield expression
+    for arg in expression.args:
+        yield from _parts(arg)
+
+
+def _takes(node: Node) -> str:
+    if not isinstance(node, Aggregation):
+        return "rows"
+    return "different rows" if node.plan.shape is Shape.ROWS else "groups"
+
+
+def _first(node: Top) -> str:
+    if node.count >= sys.maxsize:
+        return f"all rows after the first {node.offset:,}"
+    rows = f"the first {node.count:,} rows" if node.count != 1 else "the first row"
+    return f"{rows} after {node.offset:,}" if node.offset else rows
+
+
+def _why_groups(layout: GroupLayout) -> str:
+    if not layout.name:
+        return "the answer is read from it"
+    return "what a changed group was is taken back, and what it is now is given"
+
+
+def _why_values(layout: GroupLayout, arguments: tuple[int, ...]) -> str:
+    functions = layout.view.functions(arguments[0]) if len(arguments) == 1 else frozenset({"count_distinct"})
+    said = []
+    if functions & {"min", "max"}:
+        said.append("when the first value leaves, MIN and MAX need the next one")
+    if functions & DISTINCT:
+        said.append("DISTINCT counts a value as long as any row has it")
+    return "; ".join(said)
+
+
+def _may_lack_key(node: Join, side: int) -> bool:
+    keys = zip(node.ports[side].fields, node.safe, strict=False)
+    return any(field.nullable and not safe for field, safe in keys)
+
+
+def _row(names: Sequence[str]) -> str:
+    return f"({', '.join(names)})"
