@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from headrace.bench import BENCHMARKS
 from headrace.cli.screen import Json, err, grid, guarded, out, print_json, telling
+from headrace.engine.calibrating import SWITCH
 from headrace.errors import HeadraceError
 
 
@@ -25,6 +27,7 @@ def bench(
     if name not in BENCHMARKS:
         known = ", ".join(sorted(BENCHMARKS))
         raise HeadraceError(f"There is no benchmark {name}.", way_out=f"The benchmarks are: {known}.")
+    os.environ.setdefault(SWITCH, "0")  # nothing runs beside what is measured, and plans are the same every time
     # Only names of the registry get here, so no other module can be imported this way.
     found = BENCHMARKS[name]
     module = import_module(f"headrace.bench.{found.module}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.reader import Readers
 from headrace.thrifty.statistics import Statistics
@@ -25,6 +26,7 @@ class Access:
     spark : the user's session, in which DataFrames are made.
     finishing : the engine's own session, in which what Catalyst has to evaluate of an answer is evaluated.
     planner : what EXPLAIN ANALYZE asks for the costs of other strategies.
+    calibration : what a row costs on this machine.
     """
 
     catalogue: Catalogue
@@ -32,8 +34,10 @@ class Access:
     spark: SparkSession
     finishing: SparkSession
     planner: Planner
+    calibration: Calibration
 
     def statistics(self) -> Statistics:
         """What is known of the tables at this moment."""
         schemas, latest = self.catalogue.schemas, self.state.latest
-        return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates)
+        rows = {table: latest.rows(table) for table in schemas}
+        return Statistics(schemas, rows, latest.rates, self.calibration.units)

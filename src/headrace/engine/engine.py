@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from headrace.engine import quarantine
 from headrace.engine.access import Access
+from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.handles import Table, View
@@ -69,6 +70,8 @@ class Engine:
     on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
     fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
     read_only : read views and status while another engine writes.
+    calibrate : measure in the background, once, what work costs on this machine, which decides how later views are
+        kept. The environment variable HEADRACE_CALIBRATE=0 switches it off too.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Engine:
         driver_rows: int | None = None,
         fsync: bool = False,
         read_only: bool = False,
+        calibrate: bool = True,
     ) -> None:
         one_of("executor", executor, _EXECUTORS)
         one_of("on_bad_rows", on_bad_rows, _BAD_ROWS)
@@ -106,7 +110,10 @@ class Engine:
             step_runner = StepRunner(self._sql.spark, executor, driver_rows)
             self._maintenance = Maintenance(self._catalogue, self._store, step_runner, recomputer)
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
-            self._access = Access(self._catalogue, self._store, spark, self._sql.spark, self._planner)
+            self._calibration = Calibration(self.location, spark)
+            self._access = Access(
+                self._catalogue, self._store, spark, self._sql.spark, self._planner, self._calibration
+            )
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
@@ -115,6 +122,8 @@ class Engine:
         except BaseException:
             self._store.close()
             raise
+        if calibrate and not read_only:
+            self._calibration.start()
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -451,6 +460,7 @@ class Engine:
             if self._streams is not None:
                 self._streams.stop()
         finally:
+            self._calibration.stop()
             self._store.close()
             if self._owns_session:
                 self._spark.stop()
