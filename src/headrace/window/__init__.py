@@ -1,1 +1,1 @@
-"""Window joins over late and disordered streams: exact as far as rows have come, estimated beyond that."""
+"""Window joins over late, disordered streams: exact for the rows that have arrived, estimated for those to come."""

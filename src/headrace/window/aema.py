@@ -1,9 +1,9 @@
 """The estimator `aema`: adaptive exponential averages, the simplest one of PECJ (section 5.1 of the paper).
 
-A part that is observed at its moment is a distortion of what it will be: x = mu / z. Both mu and z are followed by
-exponential averages over completed windows, and mu is taken to be between its own average and z x. Their decay is not
-fixed: it is the ratio of the averaged error to the averaged size of errors (Trigg and Leach), so that averages hasten
-while they are off to one side, and rest while errors cancel out.
+A factor that is observed at its moment is a distortion of its final value: x = mu / z. Exponential averages over
+completed windows follow both mu and z; the estimate of mu lies between its average and z x. The decay of an average is
+the ratio of its mean error to its mean absolute error (Trigg and Leach): it hastens while errors are to one side, and
+rests while they cancel out.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class AdaptiveAverage(Stateful):
     state_fields: ClassVar = ("mean", "square", "_bias", "_size")
 
     mean: float = math.nan
-    square: float = 0.0  # the averaged square of errors
+    square: float = 0.0  # the mean square of errors
     _bias: float = 0.0
     _size: float = 0.0
 
     def learn(self, value: float) -> None:
-        """Take a value in."""
+        """Take in a value; one that is not finite is skipped."""
         if not math.isfinite(value):
             return
         if math.isnan(self.mean):
@@ -50,7 +50,7 @@ class AdaptiveAverage(Stateful):
 
 @dataclass
 class _Followed(Stateful):
-    """One part: its average, and that of its distortion."""
+    """One factor: the averages of its final value and of its distortion."""
 
     state_fields: ClassVar = ("level", "distortion", "shrinkage")
 
@@ -59,7 +59,7 @@ class _Followed(Stateful):
     shrinkage: Shrinkage = field(default_factory=Shrinkage)
 
     def estimate(self, observed: float) -> tuple[float, float]:
-        """The part that is expected, and what the window itself says of it."""
+        """Return the predicted factor, and the window's own measurement of it."""
         distortion = 1.0 if math.isnan(self.distortion.mean) else self.distortion.mean
         own = observed * distortion
         level = self.level.mean
@@ -75,7 +75,7 @@ class _Followed(Stateful):
 
     @property
     def deviation(self) -> float:
-        """How far off the average is, relatively."""
+        """The relative standard error of the average."""
         if not self.level.mean or math.isnan(self.level.mean):
             return 1.0
         return min(2.0, math.sqrt(self.level.square) / abs(self.level.mean))
@@ -95,7 +95,7 @@ class AemaEstimator(Stateful):
         self._pending: dict[int, dict[str, tuple[float, float]]] = {}
 
     def observe(self, delays: DelayCounts) -> None:
-        """Nothing is learned before windows complete."""
+        """Rows are not looked at: it learns when windows complete."""
 
     def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
         factors, pending = {}, {}

@@ -1,8 +1,9 @@
-"""Answers in their order: windows are answered at their moment, corrected, and completed when nothing more can come.
+"""The answers of one window join, in their order.
 
-The one place where the parts of a window join meet, on the driver: totals of windows, whatever bucket they come from;
-estimators, with the calibration of each; and progress, by the time that arrivals say it is. So a replay gives the same
-answers as the stream did, however either is cut into batches and buckets.
+A window is answered at its moment, may be revised while late rows change it, and completes when no row can change it
+any more. Three things meet here, in one bucket: the totals of windows, summed over the buckets of keys; the estimators,
+each with its calibration; and progress, which follows the times of arrival. So a replay gives the same answers as the
+stream did, however either is cut into batches and buckets.
 """
 
 from __future__ import annotations
@@ -21,38 +22,40 @@ from headrace.window.spec import WindowSpec
 from headrace.window.tally import Tally
 from headrace.window.totals import OpenWindows
 
-_FEWEST, _MOST = 64, 256  # windows before one that estimators look at; if they can be, some that are complete
+_FEWEST, _MOST = 64, 256  # how many earlier windows estimators look at: beyond the open ones, some complete ones
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a window is said to come to, at a moment."""
+    """The answer of one window at one moment."""
 
     window: int
     at: int
-    observed: float  # the exact part
-    estimates: Mapping[str, Estimate]  # none of a window that is complete
+    observed: float  # the exact answer over the rows that have arrived
+    estimates: Mapping[str, Estimate]  # per estimator; empty if the window is complete
     final: bool
 
 
 @dataclass
 class _Progress:
+    """How far the answers of a window join have come."""
+
     emitted: int  # the next window to answer
     completed: int  # the next window to complete
-    first: int | None = None  # the first window that was answered; None as long as no row has come for any that is due
+    first: int | None = None  # the first window that was answered; None until a window that is due has a row
     earliest: int | None = None  # the first window that has a row, however late
-    heard: int | None = None  # the last moment at which something new was seen
+    heard: int | None = None  # the last moment at which new rows were seen
 
 
 @dataclass
 class Answers(Stateful):
-    """Gives the answers of one window join.
+    """Yields the answers of one window join, as tallies of its rows come in.
 
     Parameters
     ----------
-    estimators : by name; all of them see the same.
+    estimators : by name; all of them see the same rows.
     interval : how often an answer should be within its bounds.
-    revises : whether answers are given again when rows have come that change them; at the end of a batch, not at once.
+    revises : whether a window is answered again at the end of each batch that changed it.
     """
 
     state_fields: ClassVar = ("estimators", "windows", "too_late", "missed", "_calibrations", "_progress")
@@ -73,11 +76,11 @@ class Answers(Stateful):
 
     @property
     def closed(self) -> int | None:
-        """The window before which all are complete; None while there is none."""
+        """The window before which all windows are complete; None before the first row."""
         return None if self._progress is None else self._progress.completed
 
     def advance(self, tally: Tally, until: int | None = None) -> Iterator[Answer]:
-        """Take in what arrived; give all answers that are due by the last arrival, or by a later moment."""
+        """Take a tally in; yield all answers due by its last arrival, or by the moment `until` if that is later."""
         self.too_late += tally.too_late
         if self._progress is None and tally.earliest is not None:
             # The first window whose moment has not passed when the first row arrives.
@@ -100,14 +103,14 @@ class Answers(Stateful):
             yield from self._revised(tally, end)
 
     def finish(self) -> Iterator[Answer]:
-        """Let time go on until all windows that have rows are complete; give the answers of these that are due then."""
+        """Let time pass until all windows that have rows are complete; yield the answers that become due."""
         last = self.windows.last
         if last is not None:
             due = self.advance(Tally(), self.spec.complete_at(last))
             yield from (answer for answer in due if answer.window <= last)
 
     def _revised(self, tally: Tally, at: int) -> Iterator[Answer]:
-        """The windows that were answered before, and that rows of a batch have changed since."""
+        """Answer again the open windows that were answered before and that this batch has changed since."""
         if self._progress is None:
             return
         changed = np.unique(tally.deltas.window)
@@ -118,14 +121,14 @@ class Answers(Stateful):
                 yield self._answer_of(window, at, again=True)
 
     def _next(self) -> tuple[int, bool]:
-        """The next moment at which something is due, and whether a window completes then."""
+        """Return the next moment at which something is due, and whether a window completes then."""
         assert self._progress is not None
         answer = self.spec.emitted_at(self._progress.emitted)
         complete = self.spec.complete_at(self._progress.completed)
         return (complete, True) if complete < answer else (answer, False)
 
     def _take(self, tally: Tally, moment: int | None, at: tuple[int, int]) -> tuple[int, int]:
-        """Take in what is seen at a moment, from some positions on; without a moment, all the rest."""
+        """Take in what is seen by a moment, from the positions `at` on; without a moment, all the rest."""
         deltas, delays = tally.deltas, tally.delays
         upto = (
             len(deltas) if moment is None else int(deltas.moment.searchsorted(moment, side="right")),
@@ -149,13 +152,13 @@ class Answers(Stateful):
         return upto
 
     def _is_silent(self, moment: int) -> bool:
-        """Whether all that has been heard of is complete, and nothing new has come since."""
+        """Whether every window with rows is complete and no new row has come since."""
         assert self._progress is not None
         heard = self._progress.heard
         return heard is not None and moment > heard + self.spec.complete_at(0) + self.spec.slide
 
     def _pass_over(self, tally: Tally, at: int, end: int) -> None:
-        """Go on to the first window that is due when something is heard again: of silence there is nothing to tell."""
+        """Skip the windows without rows up to the next row: windows of a silent stream are not answered."""
         assert self._progress is not None
         moments = tally.deltas.moment
         until = min(int(moments[at]), end + 1) if at < len(moments) else end + 1
@@ -167,7 +170,7 @@ class Answers(Stateful):
             self._progress.heard = until
 
     def _is_before_all(self) -> bool:
-        """Whether the window that is due comes before all that there are; then it is passed over."""
+        """Whether the window that is due comes before every window with rows; if so, skip it."""
         progress = self._progress
         assert progress is not None
         if progress.first is None:

@@ -1,4 +1,4 @@
-"""Rows of two streams in the order in which they arrive: what is fed to window joins, batch by batch."""
+"""Rows of two streams in the order in which they arrive: the input of a window join, batch by batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEED = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Rows of both streams; `key` are words of equal keys, one or several a row."""
+    """Rows of both streams. Equal keys have equal words; a key has one or several words."""
 
     side: NDArray[np.int8]
     key: NDArray[np.uint64]  # words by rows
@@ -30,9 +30,9 @@ class Arrivals:
 
     @classmethod
     def of(cls, left: Any, right: Any, value_side: int = LEFT) -> Arrivals:
-        """Put two streams (with `key`, `value`, `event` and `arrival`) into one, in the order of their arrival.
+        """Merge two streams (with `key`, `value`, `event` and `arrival`) in the order of arrival.
 
-        `value_side` says whose values are aggregated.
+        The values of `value_side` are aggregated.
         """
         side = np.repeat(np.array([LEFT, RIGHT], np.int8), [len(left.event), len(right.event)])
         arrival = np.concatenate([left.arrival, right.arrival])
@@ -43,15 +43,15 @@ class Arrivals:
         return cls(side, key, value, event, arrival).take(order)
 
     def take(self, at: NDArray[Any]) -> Arrivals:
-        """Pick rows by position or by mask."""
+        """Return some rows, by position or by mask."""
         return Arrivals(self.side[at], self.key[:, at], self.value[at], self.event[at], self.arrival[at])
 
     def until(self, moment: int, first: int = 0) -> int:
-        """The position behind the last row that has arrived at a moment; rows must be in order of arrival."""
+        """Return how many rows have arrived by a moment, of rows in this order; at least `first` of them have."""
         return first + int(np.searchsorted(self.arrival[first:], moment, side="right"))
 
     def slice(self, first: int, last: int) -> Arrivals:
-        """Rows by position, without copying them."""
+        """Return the rows from `first` up to `last`, without copying them."""
         return Arrivals(
             self.side[first:last],
             self.key[:, first:last],

@@ -1,11 +1,11 @@
-"""The estimator `auto`: all others, each weighed by how well it has done on windows that completed of late.
+"""The estimator `auto`: all others, each weighted by how well it did on recently completed windows.
 
-A weight falls with a high power of the error, so that the best ones decide and those that are nearly as good smooth
-out their noise. What has merely arrived is among them: where nothing can be predicted, not predicting is best.
+A weight falls with a high power of the error: the best estimators decide, and those that are nearly as good smooth out
+their noise. `observed` is among them: where nothing can be predicted, not predicting is best.
 
-Windows that complete late teach late. One estimator rests on rows as they arrive, not on completed windows, and it
-knows whether what it rests on seems to be changing. While that is not so, another one that contradicts it, by far more
-than it used to, has not heard of a change yet. While it is so, it is the one that is not to be trusted.
+Windows that complete late teach late. One estimator, the fresh one, learns from rows as they arrive instead, and knows
+whether delays seem to be drifting. While they do not drift, an estimator that contradicts the fresh one by far more
+than it used to has not heard of a change yet, and loses weight. While they drift, the fresh one loses weight.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from headrace.window.spec import WindowSpec
 from headrace.window.tally import DelayCounts
 
 _MEMORY = 0.96  # of errors
-_POWER = 3
+_POWER = 3  # of the error, by which weights fall
 _PRIOR = 3.0  # completed windows that the first guess is worth
 _LEAST = 1e-4  # an error below this is luck
-_WORST = 50.0  # one window's error counts no more
-_DRIFTING = 0.07  # beyond it, what the fresh one rests on is changing
-_APART, _LITTLE = 4.0, 0.05  # times the usual, and relatively: how far another may be from the fresh one
+_WORST = 50.0  # errors are clipped to this
+_DRIFTING = 0.07  # a drift beyond this is believed
+_APART, _LITTLE = 4.0, 0.05  # an estimator may differ from the fresh one by this many times the usual, and a little
 
 
 class Fresh(Estimator, Protocol):
-    """An estimator that rests on rows as they arrive."""
+    """An estimator that learns from rows as they arrive."""
 
     @property
     def drift(self) -> float:
-        """How far what it rests on seems to be changing, relatively."""
+        """How far the delays that it has learned seem to be changing, relatively."""
         ...
 
 
 class AutoEstimator(Stateful):
-    """Weighs estimators; the fresh one is preferred while nothing is known."""
+    """The weighted mean of all estimators; the fresh one has most weight while nothing is known."""
 
     name = "auto"
     state_fields = ("estimators", "_errors", "_apart", "_pending")
@@ -58,7 +58,7 @@ class AutoEstimator(Stateful):
         self.interval = interval
         self._fresh = fresh
         self.estimators: tuple[Estimator, ...] = (fresh, *others)
-        # (sum of errors, number of them), both decaying; and the same for how far each is apart from the fresh one
+        # Per estimator: (sum, count) of its errors and of its distances to the fresh one, both decaying.
         self._errors = [(_PRIOR * (0.1 if i == 0 else 0.5), _PRIOR) for i in range(len(self.estimators))]
         self._apart = [(0.0, 0.0)] * len(self.estimators)
         self._pending: dict[int, list[float]] = {}
@@ -83,13 +83,13 @@ class AutoEstimator(Stateful):
             )
             factors[name] = Factor(mean, math.sqrt(square))
         found = combined(self.spec, factors, self.interval)
-        # One that is far too large weighs no more than one that is as much too small.
+        # The mean is of logarithms, so that an estimate twice too large weighs as much as one twice too small.
         value = unlog(sum(w * log(e.value) for w, e in zip(weights, estimates, strict=True)))
         shift = value / found.value if found.value else 1.0
         return Estimate(value, found.low * shift, found.high * shift, found.deviation, factors)
 
     def _expected(self, values: list[float]) -> list[float]:
-        """The error that is to be expected of each estimator."""
+        """Return the error to expect of each estimator."""
         errors = [total / count for total, count in self._errors]
         if self._fresh.drift > _DRIFTING:
             return [max(errors[0], 1.0), *errors[1:]]

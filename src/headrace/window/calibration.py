@@ -1,10 +1,10 @@
-"""Intervals that hold as often as they say, whatever the estimator: bounds are moved by how far off it has been.
+"""Intervals that hold as often as they promise, whatever the estimator: bounds follow the estimator's past errors.
 
-A completed window gives a score: by how many of its own deviations the estimate was off. Bounds are quantiles of recent
-scores, one for each side, since errors are not symmetric. And because streams change, the level of each quantile itself
-is moved after every completed window: down if the window was outside, up a little if it was inside (adaptive conformal
-inference). What moved it is forgotten slowly: when windows complete late, many have been told the same bounds, and all
-of them move the level, though scores have widened the bounds already.
+Per completed window there is a score: the error of its estimate, in standard deviations that the estimator gave. Bounds
+are quantiles of recent scores, a lower and an upper one, since errors are not symmetric. As streams change, the level
+of each quantile moves too: down when a window was outside its bound, up a little when it was inside (adaptive conformal
+inference). These moves are forgotten slowly, because when windows complete late, many windows have got the same bounds
+and all of them move the level, after the scores have widened the bounds already.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from headrace.window.estimate import Estimate, bounded, log, pop_pending, unlog
 from headrace.window.estimator_state import Stateful
 from headrace.window.totals import Floats
 
-_SCORES = 150  # completed windows that quantiles are taken of
-_ENOUGH = 20  # before that, the estimator's own deviation stands, if it is not too sure of itself
-_UNSURE = 0.05
+_SCORES = 150  # recent completed windows whose scores are kept
+_ENOUGH = 20  # scores; with fewer, bounds follow from the deviation that the estimator gives
+_UNSURE = 0.05  # the smallest such deviation
 _STEP = 0.05  # by which a level moves when a window was outside
-_FORGOTTEN = 0.01  # of how far a level has moved, with each completed window, if windows complete late
-_PENDING = 10  # windows that are answered and not complete, with which it moves, and forgets, half as much
-_TYPICAL, _APART = 50, 1.4  # answers whose deviations are usual, and how far from these one may be
-_LEAST = 5e-3  # a relative deviation below this is not believed
-_FURTHEST = 1.5  # times the furthest that an answer has been off, bounds may be away: deviations may be far too large
+_FORGOTTEN = 0.01  # the share of its moves that a level forgets per completed window, if windows complete late
+_PENDING = 10  # with so many windows answered but not complete, a level moves, and forgets, half as much
+_TYPICAL, _APART = 50, 1.4  # a deviation is clipped to 1.4 times the median of the last 50, and to its inverse
+_LEAST = 5e-3  # the smallest relative deviation that is believed
+_FURTHEST = 1.5  # bounds are clipped to 1.5 times the largest error seen so far: deviations may be far too large
 
 
 class Calibration(Stateful):
@@ -42,16 +42,19 @@ class Calibration(Stateful):
         self._miss = (1 - interval) / 2
         self._levels = [self._miss, self._miss]  # the share of scores that may be beyond each bound
         self._scores: deque[float] = deque(maxlen=_SCORES)
-        self._off: deque[float] = deque(maxlen=_SCORES)  # how far answers were off themselves, by their logarithms
+        self._off: deque[float] = deque(maxlen=_SCORES)  # errors of estimates, as differences of logarithms
         self._pending: dict[int, Estimate] = {}
         self._informed: int | None = None  # the first window that was answered after one had completed
         self._completed = 0
         self._deviations: deque[float] = deque(maxlen=_TYPICAL)
 
     def bounds(self, window: int, estimate: Estimate, least: float = -math.inf, *, again: bool = False) -> Estimate:
-        """Give an estimate its bounds; `least` is below what the answer cannot be, whatever comes.
+        """Return an estimate with calibrated bounds, and remember it until its window completes.
 
-        `again` if the window was answered before: what it teaches is how good its first answer was.
+        Parameters
+        ----------
+        least : what the answer is at least, whatever comes.
+        again : the window was answered before. Nothing is remembered then: scores are those of first answers.
         """
         if self._informed is None and self._completed and not again:
             self._informed = window
@@ -67,7 +70,7 @@ class Calibration(Stateful):
         return given
 
     def _moved(self, estimate: Estimate) -> tuple[float, float]:
-        """The bounds that an estimate has by the scores of late."""
+        """Return the bounds of an estimate by the recent scores."""
         scores = np.array(self._scores)
         middle, times = float(np.median(scores)), _caution(scores, self._miss)
         low, high = (
@@ -79,29 +82,29 @@ class Calibration(Stateful):
         return unlog(value + low), unlog(value + high)
 
     def _believable(self, deviation: float, again: bool) -> float:
-        """A deviation that is not far from usual: that one window is so much surer than others is seldom true."""
+        """Clip a deviation to the usual ones: that one window is so much surer than others is seldom true."""
         usual = float(np.median([*self._deviations, deviation]))
         if not again:
             self._deviations.append(deviation)
         return min(max(deviation, usual / _APART), usual * _APART)
 
     def complete(self, window: int, final: float) -> None:
-        """See what a window came to."""
+        """Learn from the final answer of a window."""
         given = pop_pending(self._pending, window)
         self._completed += 1
-        # Before the first window had completed, estimators knew little: how far off they were then says nothing now.
+        # Before the first window had completed, estimators knew little: their errors of then say nothing now.
         if self._informed is None or window < self._informed:
             return
         if given is None or not math.isfinite(final) or not math.isfinite(given.value):
             return
-        # Of the logarithm, so that errors are relative, and answers of zero have one too.
+        # Differences of logarithms are relative errors, and exist for answers of zero too.
         off = log(final) - log(given.value)
         self._off.append(off)
         self._scores.append(off / _scale(given))
         if len(self._scores) > _ENOUGH:
-            # What is learned of a window comes late, and by then many others have been told the same: small steps.
-            late = len(self._pending) / (len(self._pending) + _PENDING)
-            step, forgotten = _STEP * (1 - late), _FORGOTTEN * late
+            # When a window completes, many later ones have been answered with the same bounds: small steps.
+            waiting = len(self._pending) / (len(self._pending) + _PENDING)
+            step, forgotten = _STEP * (1 - waiting), _FORGOTTEN * waiting
             for side, outside in enumerate((final < given.low, final > given.high)):
                 level = self._levels[side] + forgotten * (self._miss - self._levels[side])
                 self._levels[side] = min(0.5, max(-0.05, level + step * (self._miss - outside)))
@@ -112,7 +115,7 @@ def _scale(estimate: Estimate) -> float:
 
 
 def _quantile(scores: Floats, level: float) -> float:
-    """A quantile of scores; beyond all of them, further out than the furthest."""
+    """Return a quantile of scores; at a level outside of (0, 1), a value beyond the outermost score."""
     if level <= 0 or level >= 1:
         edge = float(scores.min() if level <= 0 else scores.max())
         return edge + (edge - float(np.median(scores))) * min(1.0, 10 * abs(min(level, 1 - level)))
@@ -120,9 +123,10 @@ def _quantile(scores: Floats, level: float) -> float:
 
 
 def _caution(scores: Floats, miss: float) -> float:
-    """How much wider bounds must be because scores are few: neighbouring windows err together, and count as fewer.
+    """Return the factor by which bounds are widened because scores are few.
 
-    It is what Student's distribution has over the normal one, with as many degrees of freedom as independent scores.
+    It is the ratio of Student's quantile to the normal one, with as many degrees of freedom as independent scores:
+    neighbouring windows err together, and count as fewer.
     """
     free = max(2.0, len(scores) / _together(scores) - 1)
     z = -NormalDist().inv_cdf(miss)
@@ -131,7 +135,7 @@ def _caution(scores: Floats, miss: float) -> float:
 
 
 def _together(scores: Floats) -> float:
-    """How many neighbouring scores say as much as one that stands alone: their integrated autocorrelation."""
+    """Return how many neighbouring scores are worth one independent score: their integrated autocorrelation."""
     centred = scores - scores.mean()
     squares = float(centred @ centred)
     if not squares:

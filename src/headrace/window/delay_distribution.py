@@ -1,12 +1,12 @@
-"""The distribution of delays of one stream, learned while it drifts and while late rows have not come yet.
+"""The distribution of the delays of one stream, learned while it drifts and while late rows are still missing.
 
-Rows that are still under way are not there to be counted, so short delays are seen too often. What is fair is to ask,
-of the rows whose delay is at most d, how many have exactly d, among events that are older than d: all of those have had
-the time to arrive. With these shares h(d), the probability to have arrived after d is the product of 1 - h over all
-longer delays (a Kaplan-Meier estimate in reversed time, known as chain ladder). Old events count less and less.
+Rows that are still under way cannot be counted, so short delays are seen too often. The fair question is: among events
+older than d, how many of the rows whose delay is at most d have exactly d? All of those rows have had the time to
+arrive. With these shares h(d), the probability to have arrived after d is the product of 1 - h over all longer delays
+(a Kaplan-Meier estimate in reversed time, known as chain ladder). Old events count less and less.
 
-Two short tables are enough for that. A row that has arrived with delay d is older than d, so of these all count; and
-rows with a delay of at most d whose event is not older than d are just all rows that have arrived of such events.
+Two short tables are enough for that: a row that has arrived with delay d is older than d, so all of these count; and
+the rows with a delay of at most d whose event is not older than d are all rows that have arrived of such events.
 """
 
 from __future__ import annotations
@@ -25,33 +25,38 @@ from headrace.window.totals import Floats
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 
-_BINS = 64  # of delays; events are counted in slots of the same width
-_ENOUGH = 5.0  # rows that must be expected in a bin to tell a drift from chance
+_BINS = 64  # of delays up to the horizon; events are counted in slots of the same width
+_ENOUGH = 5.0  # rows to expect in a bin; with fewer, a drift cannot be told from chance
 
 
 def bins_of(horizon: int, event: Times, arrival: Times) -> tuple[Times, Times]:
-    """The slot of each event, and the bin of each delay, up to a horizon."""
+    """Return the slot of each event, and the bin of each delay up to a horizon.
+
+    >>> slot, delay = bins_of(6_400, np.array([250, 300]), np.array([250, 3_500]))
+    >>> slot.tolist(), delay.tolist()
+    ([2, 3], [0, 32])
+    """
     width, bins = _bins(horizon)
     return event // width, np.minimum((arrival - event) // width, bins - 1)
 
 
 def _bins(horizon: int) -> tuple[int, int]:
-    """The width of bins, and their number."""
+    """Return the width of bins, and their number."""
     width = max(1, -(-horizon // _BINS))
     return width, max(1, -(-max(1, horizon) // width))
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A distribution of delays."""
+    """A distribution of delays over bins."""
 
-    hazard: Floats  # of the rows whose delay is at most that of a bin, the share whose delay is in the bin
-    probability: Floats  # to have arrived, at the edges of all bins
-    below: Floats  # the integral of that up to each edge, in bins
+    hazard: Floats  # per bin: among rows whose delay is in it or in a shorter one, the share whose delay is in it
+    probability: Floats  # per edge of bins: to have arrived by then
+    below: Floats  # per edge: the integral of the probability up to it, in bins
 
 
 class _Counts(Stateful):
-    """Rows that have arrived, by their delay; each counts by its age."""
+    """The rows that have arrived, per bin of their delay; old ones count less."""
 
     state_fields = ("delays",)
 
@@ -67,7 +72,7 @@ class _Counts(Stateful):
         self.delays *= self._decay**steps
 
     def at_risk(self, young: Floats, within: float) -> Floats:
-        """Of events that are older than a bin, the rows whose delay is at most that of the bin."""
+        """Return, per bin, the rows of events older than it whose delay is in it or in a shorter one."""
         bins = len(self.delays)
         edges = np.arange(-1, bins + 1) + within
         younger = np.append(0.0, np.cumsum(young * self._weights))
@@ -78,13 +83,13 @@ class _Counts(Stateful):
 
 
 class Delays(Stateful):
-    """Learns how likely a row has arrived by some time after its event.
+    """Learns the probability that a row has arrived by some time after its event.
 
     Parameters
     ----------
     horizon : the longest delay there can be.
-    memory : after how much time an event counts half.
-    lately : the same for what is looked at to see whether delays are changing.
+    memory : the time after which an event counts half.
+    lately : the same, shorter, for the recent delays that show a drift.
     """
 
     state_fields = ("_young", "_counts", "_lately", "_newest", "_within")
@@ -101,7 +106,7 @@ class Delays(Stateful):
         self._known: _Known | None = None  # what follows from all that; None if it must be made anew
 
     def observe(self, slots: tuple[Times, Floats], delays: tuple[Times, Times, Floats]) -> None:
-        """See rows that have arrived: how many there are of each slot; and by moment of each bin (`bins_of`)."""
+        """Count rows that have arrived: per slot of their event, and per moment and bin of their delay (`bins_of`)."""
         slot, count = slots
         if not len(slot):
             return
@@ -119,25 +124,25 @@ class Delays(Stateful):
         self._known = None
 
     def advance(self, at: int) -> None:
-        """Let time pass: all rows that have arrived by this moment have been seen."""
+        """Let time pass to a moment; all rows that have arrived by it have been counted."""
         if self._newest is not None:
             self._advance(at // self._width, at % self._width / self._width)
 
     def arrived(self, elapsed: NDArray[np.int64] | Floats) -> Floats:
-        """The probability that a row has arrived so long after its event."""
+        """Return the probability that a row has arrived, per time elapsed since its event."""
         edges = np.arange(self._bins + 1) * float(self._width)
         found: Floats = np.interp(elapsed, edges, self._distribution().probability, left=0.0, right=1.0)
         return found
 
     def share(self, start: Floats, length: int, at: float) -> Floats:
-        """Of events spread evenly over stretches of a length, the share that has arrived at a moment."""
+        """Return the share of events that has arrived at a moment, per stretch over which they are spread evenly."""
         known = self._distribution()
         share: Floats = _shares(at - start, float(length), float(self._width), known.probability, known.below)
         return share
 
     @property
     def drift(self) -> float:
-        """How far the delays of late are from the distribution, relatively, beyond what chance would do."""
+        """The relative distance of recent delays to the distribution, beyond what chance explains."""
         hazard = self._distribution().hazard
         expected = self._lately.at_risk(self._young, self._within) * hazard
         enough = (expected >= _ENOUGH) & (hazard < 1)
@@ -192,7 +197,7 @@ def _shares(elapsed, length, width, probability, below):  # type: ignore[no-unty
 
 @_jit
 def _integral(at, probability, below):  # type: ignore[no-untyped-def]
-    """The integral of the probability to have arrived, up to some time, in bins; it is linear between their edges."""
+    """Integrate the probability to have arrived up to a time, in bins; it is linear between their edges."""
     bins = len(below) - 1
     if at <= 0:
         return 0.0

@@ -1,10 +1,10 @@
-"""The estimator `delay`: what has arrived is divided by the probability of having arrived.
+"""The estimator `delay`: what has arrived, divided by the probability of having arrived.
 
-It learns the delays of each stream (`delays`). From these follows which share of a window's rows should be there, and
-of other windows too, complete or not, before it or begun since; so it knows the level of the rates without waiting for
-anything to complete. The selectivity is that of pairs: delays do not choose keys, so the pairs that are there are a
-sample of all. Between a window's own measurement and the level stands a weight that completed windows teach
-(`learned`).
+It learns the delays of each stream (`delay_distribution`). They give the share of a window's rows that should be there,
+for open windows as for complete ones, so the level of the rates is known without waiting for any window to complete.
+Delays do not choose keys, so the pairs that are there are a sample of all pairs, and give the selectivity. An estimate
+lies between the window's own measurement and the level of the other windows; completed windows teach where
+(`shrinkage`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from headrace.window.spec import WindowSpec
 from headrace.window.tally import DelayCounts
 from headrace.window.totals import Floats
 
-_MEMORY = 20  # windows after which an event counts half for the delays, or two horizons if that is more
-_LATELY = 5  # the same, to see whether delays are changing, or an eighth of the horizon if that is more
+_MEMORY = 20  # windows after which an event counts half, or two horizons if that is longer
+_LATELY = 5  # the same for recent delays, which show a drift, or an eighth of the horizon if that is longer
 
 
 @dataclass(frozen=True)
 class _Guess:
-    """What was said of one part of a window, to learn from when it completes."""
+    """The level and the own measurement of one factor of a window, to learn from when the window completes."""
 
     level: float
     own: float
 
 
 class DelayEstimator(Stateful):
-    """Estimates by the delays of both streams."""
+    """Estimates by the delays that it learns of both streams."""
 
     name = "delay"
     state_fields = ("delays", "_shrinkage", "_pending")
@@ -77,7 +77,7 @@ class DelayEstimator(Stateful):
             self.delays[LEFT].share(start, spec.length, at),
             self.delays[RIGHT].share(start - spec.reach, spec.length + 2 * spec.reach, at),
         )
-        # Who is missing adds to the variance: of a count in proportion to the odds, of a ratio to how few there are.
+        # Missing rows add to the variance: of a count in proportion to the odds, of a ratio to how few rows are there.
         few = _ratio(1 - there[LEFT], left) + _ratio(1 - there[RIGHT], right)
         measured = {
             LEFT_ROWS: (_ratio(left, there[LEFT]), _ratio(1 - there[LEFT], there[LEFT])),
@@ -95,7 +95,7 @@ class DelayEstimator(Stateful):
 
     @property
     def drift(self) -> float:
-        """How far the delays of late are from those that have been learned, relatively."""
+        """The relative distance of recent delays to the learned ones; the larger one of both streams."""
         return max(delays.drift for delays in self.delays)
 
     def complete(self, window: WindowSnapshot) -> None:
@@ -107,7 +107,7 @@ class DelayEstimator(Stateful):
             self._shrinkage[name].learn(one.level, one.own, final)
 
     def _factor(self, name: str, value: Floats, unit: Floats, window: WindowSnapshot) -> tuple[Factor, _Guess]:
-        """A part of a window, from what is measured of it and of others."""
+        """Estimate one factor of a window from the measurements of it and of its neighbours."""
         counts = {LEFT_ROWS: window.left, RIGHT_ROWS: window.right}
         level, own = level_of(value, unit, window.position, counts=name in counts), float(value[window.position])
         if level is None:
@@ -119,11 +119,11 @@ class DelayEstimator(Stateful):
         mean = level.mean if math.isnan(own) else self._shrinkage[name].blend(level.mean, own, level.slope)
         deviation = level.deviation if math.isfinite(own) else math.sqrt(level.natural + level.spread**2)
         relative = min(2.0, deviation / abs(mean)) if mean else 1.0
-        # Who is there is there.
+        # Rows that have arrived stay.
         return Factor(max(mean, counts.get(name, mean)), abs(mean) * relative), _Guess(level.mean, own)
 
 
 def _ratio(amount: Floats, size: Floats) -> Floats:
-    """A ratio; not a number where there is nothing to divide by."""
+    """Divide; NaN where there is nothing to divide by."""
     found: Floats = np.divide(amount, size, out=np.full(len(size), math.nan), where=size > 0)
     return found

@@ -1,4 +1,7 @@
-"""What has been told of windows: rows that are added, and replaced where answers are revised."""
+"""The answers that a window join has emitted: a relation from (window, moment, final) to the numbers of the answer.
+
+A new answer is a row with multiplicity 1. Where answers are revised, the row that it replaces gets multiplicity -1.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,29 @@ from headrace.window.spec import Times, WindowSpec
 ANSWERS = "answers"
 NUMBERS = ("value", "low", "high", "observed")
 
-_Key = tuple[int, int, int]  # window, when it was told, and whether that is final
+_Key = tuple[int, int, int]  # window, moment of the answer, whether it is final
 _Row = tuple[float | None, ...]
 
 
 @dataclass
 class EmittedAnswers:
-    """The answers of one step, beside those of the steps before."""
+    """Collects the answers of one step.
+
+    Parameters
+    ----------
+    runs : the answers of all steps before.
+    """
 
     estimator: str
     runs: Sequence[AnyRun]
 
     def __post_init__(self) -> None:
-        self._added: dict[_Key, tuple[_Row, int]] = {}  # numbers, and how often: 1 for new ones, -1 for those replaced
+        self._added: dict[_Key, tuple[_Row, int]] = {}  # numbers and multiplicity
         self._current: dict[int, tuple[_Key, _Row]] = {}
         self._summary = ViewChange()
 
     def add(self, answer: Answer, *, replaces: bool) -> None:
-        """Tell an answer; in place of what was told of its window before, if it replaces that."""
+        """Add an answer; if `replaces`, remove the last answer of the same window."""
         key = (answer.window, answer.at, int(answer.final))
         row = self._row(answer)
         before = self._before(answer.window) if replaces else None
@@ -50,7 +58,7 @@ class EmittedAnswers:
         self._summary += ViewChange(inserted=1) if before is None else ViewChange(updated=1)
 
     def change(self) -> tuple[Run | None, ViewChange]:
-        """What this step adds to the answers."""
+        """Return the run that this step adds to the answers (None if there is none), and a summary."""
         added = {key: (row, times) for key, (row, times) in self._added.items() if times}
         if not added:
             return None, ViewChange()
@@ -88,7 +96,7 @@ class EmittedAnswers:
 
 
 def read_answers(spec: WindowSpec, runs: Sequence[AnyRun], *, diff: str | None = None) -> pa.Table:
-    """Answers as rows, in the order of windows; with how often each is added or taken away, if that is asked for."""
+    """Return answers as a table, in the order of windows; `diff` names a column for their multiplicities."""
     run = merge(COUNT, list(runs)) if runs else None  # type: ignore[arg-type]
     window, at, final = np.zeros((3, 0), np.int64) if run is None else times_of(run.words)
     columns = window_columns(spec, window) | {
@@ -103,7 +111,7 @@ def read_answers(spec: WindowSpec, runs: Sequence[AnyRun], *, diff: str | None =
 
 
 def window_columns(spec: WindowSpec, window: Times) -> dict[str, pa.Array]:
-    """When windows begin and end."""
+    """Return the columns `window_start` and `window_end` of windows."""
     start = window * spec.slide
     return {"window_start": _timestamps(start), "window_end": _timestamps(start + spec.length)}
 

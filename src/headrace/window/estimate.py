@@ -1,8 +1,8 @@
-"""What an estimator is: it sees rows arrive and windows complete, and says what a window will come to.
+"""What an estimator is: it sees rows arrive and windows complete, and predicts the final answer of a window.
 
 The answer of a window is O = sigma n_R n_S [alpha]: the rows of both sides, the share of their pairs that match, and
-the mean of a column over these. Each of these factors is estimated by itself, with a variance, and they are combined
-here, once for all estimators: relative variances of a product add up.
+the mean of a column over the matches. Estimators predict each of these factors with a variance; `combined` multiplies
+them, for all estimators alike: the relative variances of a product add up.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ T = TypeVar("T")
 LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD = "left", "right", "selectivity", "payload"
 FACTORS = (LEFT_ROWS, RIGHT_ROWS, SELECTIVITY, PAYLOAD)
 
-_LARGEST = 500.0  # a logarithm whose number a double still has
+_LARGEST = 500.0  # the exponential of this is still a finite double
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One part of an answer, as far as it can be known."""
+    """The prediction of one factor of an answer."""
 
     mean: float
-    deviation: float  # the standard deviation of what is not known
+    deviation: float  # its standard deviation
 
     @property
     def relative(self) -> float:
-        """The relative variance; of a part that is zero, there is none."""
+        """The relative variance; 0 for a factor that is 0."""
         return (self.deviation / self.mean) ** 2 if self.mean else 0.0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a window is estimated to come to, and between which bounds it should be."""
+    """The predicted answer of a window, with the bounds of its credible interval."""
 
     value: float
     low: float
     high: float
-    deviation: float  # relative; of the logarithm of the value
+    deviation: float  # the standard deviation of the logarithm of the value
     factors: Mapping[str, Factor]
 
 
 @dataclass(frozen=True)
 class WindowSnapshot:
-    """A window at a moment: what has arrived of it, and of others."""
+    """The totals of a window and of its neighbours at a moment, over the rows that have arrived."""
 
     spec: WindowSpec
     window: int
-    around: Totals  # it and others, in their order: some before, complete or not, and those that have begun since
-    position: int  # which of these it is
+    around: Totals  # of this window, of some before it, and of those that have begun since
+    position: int  # of this window in `around`
 
     @property
     def left(self) -> float:
@@ -76,11 +76,11 @@ class WindowSnapshot:
 
     @property
     def observed(self) -> float:
-        """The answer, if nothing more came."""
+        """The answer over the rows that have arrived."""
         return answer_of(self.spec, self.matches, self.total)
 
     def factors(self) -> dict[str, float]:
-        """The factors of the answer, if nothing more came; what cannot be told from no rows is not a number."""
+        """Return the factors of the answer over the rows that have arrived; NaN where there are no rows."""
         pairs = self.left * self.right
         found = {
             LEFT_ROWS: self.left,
@@ -93,22 +93,22 @@ class WindowSnapshot:
 
 
 class Estimator(Protocol):
-    """Estimates what windows come to."""
+    """Predicts the final answers of windows."""
 
     name: str
 
     def observe(self, delays: DelayCounts) -> None:
-        """See rows that have just arrived."""
+        """Take in rows that have just arrived, as counts of their delays."""
 
     def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
-        """Say what a window will come to, at a moment; `again` if it was answered before, which teaches nothing."""
+        """Predict the final answer of a window at the moment `at`; `again` if it was answered before."""
 
     def complete(self, window: WindowSnapshot) -> None:
-        """See a window to which nothing can be added any more."""
+        """Learn from a window that is complete."""
 
 
 def answer_of(spec: WindowSpec, matches: float, total: float) -> float:
-    """The aggregate of a window, from its totals; the mean of no values is not a number."""
+    """Return the aggregate of a window from its totals; the mean of no values is NaN."""
     if spec.aggregate.function == "count":
         return matches
     if spec.aggregate.function == "sum":
@@ -117,7 +117,7 @@ def answer_of(spec: WindowSpec, matches: float, total: float) -> float:
 
 
 def combined(spec: WindowSpec, factors: Mapping[str, Factor], interval: float = 0.95) -> Estimate:
-    """Put an estimate together from its factors."""
+    """Multiply factors into an estimate with bounds."""
     wanted = [PAYLOAD] if spec.aggregate.function == "avg" else list(factors)
     value = math.prod(factors[name].mean for name in wanted)
     deviation = math.sqrt(sum(factors[name].relative for name in wanted))
@@ -125,19 +125,23 @@ def combined(spec: WindowSpec, factors: Mapping[str, Factor], interval: float = 
 
 
 def bounded(estimate: Estimate, interval: float) -> Estimate:
-    """Give an estimate the bounds that a normal distribution of its logarithm would have."""
+    """Return an estimate with the bounds that a normal distribution of its logarithm has."""
     times = math.exp(min(50.0, NormalDist().inv_cdf(0.5 + interval / 2) * estimate.deviation))
     low, high = sorted((estimate.value / times, estimate.value * times))
     return replace(estimate, low=low, high=high)
 
 
 def log(value: float) -> float:
-    """The logarithm by which answers are compared, since errors are relative; answers of zero have one too."""
+    """Return a signed logarithm, by which answers are compared: errors are relative, and 0 has one too.
+
+    >>> round(unlog(log(-12.5)), 9), log(0.0)
+    (-12.5, 0.0)
+    """
     return math.copysign(math.log1p(abs(value)), value)
 
 
 def unlog(value: float) -> float:
-    """What has such a logarithm."""
+    """Return the value that has a signed logarithm."""
     return math.copysign(math.expm1(min(abs(value), _LARGEST)), value)
 
 

@@ -1,7 +1,7 @@
-"""What a window join has learned, as plain text and back, so that it goes on after a restart as if there had been none.
+"""The state of estimators and answers as text and back, so that a restart changes no answer.
 
-Nothing that is read can make code run: objects are made anew, as they always are, and only numbers are put into them.
-A class that has a state names its attributes in `state_fields`; arrays are written as compressed bytes.
+Reading a text cannot run code: objects are made as always, and only numbers are put into them. A class that has a state
+names its attributes in `state_fields`; arrays are written as compressed bytes.
 """
 
 from __future__ import annotations
@@ -22,32 +22,35 @@ _ARRAY, _NUMBER, _KEYS = "array", "number", "keys"
 
 
 class Stateful:
-    """Something with a state; `state_fields` names the attributes that make it up.
+    """A class whose state can be written and read.
 
-    What is in a dict or a list of such an attribute may be plain numbers, arrays, other objects with a state that are
-    there already, or values of a dataclass, which `state_records` names by attribute.
+    Attributes
+    ----------
+    state_fields : names of the attributes that make up the state. Each is a number, text, an array, a random generator,
+        another `Stateful`, or a dict or list of these.
+    state_records : per attribute that has values of a dataclass, that class.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ()
     state_records: ClassVar[Mapping[str, type]] = {}
 
     def state(self) -> dict[str, Any]:
-        """The state as plain values."""
+        """Return the state as values that JSON can hold."""
         return {name: _plain(getattr(self, name)) for name in self.state_fields}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take a state over."""
+        """Replace the state by one that `state` returned."""
         for name in self.state_fields:
             setattr(self, name, _restored(getattr(self, name), state[name], self.state_records.get(name)))
 
 
 def to_text(stateful: Stateful) -> str:
-    """Write a state."""
+    """Return the state of an object as text."""
     return json.dumps(stateful.state(), separators=(",", ":"))
 
 
 def from_text(stateful: Stateful, text: str) -> None:
-    """Read a state into an object that was just made."""
+    """Read a text of `to_text` into an object that was just made."""
     try:
         stateful.load(json.loads(text))
     except (KeyError, TypeError, ValueError, zlib.error) as error:
@@ -79,7 +82,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(now: Any, plain: Any, record: type | None) -> Any:
-    """What a plain value means, given what is there now."""
+    """Return the value that `_plain` wrote; `now`, the value of the new object, says of which kind it is."""
     if isinstance(now, Stateful):
         now.load(plain)
         return now

@@ -1,4 +1,4 @@
-"""All estimators by name."""
+"""The registry of estimators, by the names that users give."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ESTIMATORS = (AUTO, *_MADE)
 
 
 def make_estimator(name: str, spec: WindowSpec, *, interval: float = 0.95, seed: int = 0) -> Estimator:
-    """Make an estimator; equal seeds make equal estimates."""
+    """Return a new estimator; equal seeds give equal estimates."""
     if name not in ESTIMATORS:
         raise SchemaError(f"estimator {name!r} is not known", way_out=f"use one of {', '.join(map(repr, ESTIMATORS))}")
     if not 0 < interval < 1:

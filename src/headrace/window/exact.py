@@ -1,13 +1,13 @@
-"""The exact part of a window join: counts and sums of both sides by window and key, and what their join comes to.
+"""The exact part of a window join: counts and sums of both sides per (window, key), and the totals of their join.
 
-It is a relation from (window, key) to the rows of both sides and the sum of the aggregated column, kept as runs like
-every other. A batch is summed by (window, key) and looked up once; with counts l and r before and dl, dr in the batch,
-a key's matches change by
+The state is a relation from (window, key) to the rows of both sides and the sum of the aggregated column, kept as runs.
+A batch is summed per (window, key) and looked up once; with counts l and r before and dl, dr in the batch, the matches
+of a key change by
 
     (l + dl)(r + dr) - l r  =  dl r + l dr + dl dr
 
-and so do the sums over them. The totals of a window are thus always up to date, and cost nothing to read. A batch may
-span moments at which somebody asks: then it says what windows come to at each of these, and is still looked up once.
+and the sums over them likewise. So the totals of windows are always up to date. A batch may span several moments at
+which windows are answered: it is still looked up once, and gives the change of the totals per moment.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from headrace.window.arrivals import LEFT, RIGHT, Arrivals
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats
 
-# All rows, those of the right, and the sum of the aggregated column, which only one of the sides has. What is there is
-# known by the first of these, as everywhere: of a key that only one side has, rows are kept too.
+# The number of all rows, of those on the right, and the sum of the aggregated column, which only one side has. An entry
+# is alive if its first number is not 0, as everywhere: so the first one counts both sides.
 COUNTS, SUMS = Product((Integer(), Integer())), Product((Integer(), Integer(), Compensated()))
-_SIGN = np.uint64(1 << 63)  # windows before time zero come before those after it, as words
+_SIGN = np.uint64(1 << 63)  # flipped, so that words of negative times come before those of positive ones
 
 
 def ring_of(spec: WindowSpec) -> Product:
-    """What is kept of a key in a window."""
+    """Return the ring of the payloads that are kept per (window, key)."""
     return COUNTS if spec.aggregate.function == "count" else SUMS
 
 
 def rows_by_key(spec: WindowSpec, arrivals: Arrivals, window: Times, moments: Times) -> Run:
-    """Rows by window, key and the moment from which on they are seen."""
+    """Sum rows per (window, key, moment), where the moment is the first at which a row counts."""
     words = np.concatenate([time_words(window)[None, :], arrivals.key, time_words(moments)[None, :]])
     group_of, first = np.empty(len(window), np.int64), np.empty(len(window), np.int64)
     groups = kernels.group_hashed(words, group_of, first)
@@ -58,7 +58,7 @@ def rows_by_key(spec: WindowSpec, arrivals: Arrivals, window: Times, moments: Ti
 
 @dataclass(frozen=True)
 class Matched:
-    """Matches that are new, by window and key; each pair of these may be there several times."""
+    """New matches and the sum over them, per window and key; a (window, key) may occur several times."""
 
     window: Times
     key: Words
@@ -67,7 +67,12 @@ class Matched:
 
 
 def match_change(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple[Deltas, Run, Matched]:
-    """What a change (of `summed`) does to windows, beside what is there; what it adds to that; and by which keys."""
+    """Match a change (of `rows_by_key`) with the state.
+
+    Returns
+    -------
+    The change of windows' totals, the run to add to the state, and the new matches per (window, key).
+    """
     ring = ring_of(spec)
     group_of, first = np.empty(change.rows, np.int64), np.empty(change.rows, np.int64)
     words = np.ascontiguousarray(change.words[:-1])
@@ -92,7 +97,7 @@ def match_change(spec: WindowSpec, runs: Sequence[AnyRun], change: Run) -> tuple
 
 
 def _moving(before: NDArray[Any], more: NDArray[Any], group_of: Positions, first: Positions) -> tuple[Floats, Floats]:
-    """Of one number a key, what it was just before each moment, and what is added then."""
+    """Per entry of a change, return the number of its key just before the moment, and what is added then."""
     more = more.astype(np.float64)
     so_far = np.empty(len(more))
     _running(more, first, so_far)
@@ -101,7 +106,7 @@ def _moving(before: NDArray[Any], more: NDArray[Any], group_of: Positions, first
 
 @nb.njit(cache=True, nogil=True)
 def _running(more, first, out):  # type: ignore[no-untyped-def]
-    # Of each key by itself: what is large of one must not swallow what is small of the next.
+    # Each key is summed by itself: large values of one must not swallow small values of the next.
     for key in range(len(first)):
         total = 0.0
         for i in range(first[key], first[key + 1] if key + 1 < len(first) else len(more)):
@@ -110,7 +115,7 @@ def _running(more, first, out):  # type: ignore[no-untyped-def]
 
 
 def entries_before(runs: Sequence[AnyRun], before: int) -> list[int]:
-    """How many entries of each run are of windows before one; they are the first."""
+    """Return, per run, how many of its entries belong to windows before `before`; these are its first entries."""
     probe, found = time_words(np.array([before]))[None, :], []
     for run in runs:
         edge = np.empty(1, np.int64)
@@ -120,7 +125,7 @@ def entries_before(runs: Sequence[AnyRun], before: int) -> list[int]:
 
 
 def windows_of(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64] | None]:
-    """The windows of each row; where windows overlap, a row is there once for each, and rows says which it is."""
+    """Return the windows that rows belong to, and which row each entry is (None if windows do not overlap)."""
     last = spec.last_window(event)
     if spec.slide == spec.length:
         return last, None
@@ -129,18 +134,27 @@ def windows_of(spec: WindowSpec, event: Times) -> tuple[Times, NDArray[np.int64]
 
 
 def counting_on(first: Times, times: Times) -> tuple[Times, NDArray[np.int64]]:
-    """Count on from each first window so many times; gives the windows, and whose they are."""
+    """Count on from each first window, so many times; return the windows, and which of the first each came from.
+
+    >>> windows, origin = counting_on(np.array([5, 9]), np.array([3, 1]))
+    >>> windows.tolist(), origin.tolist()
+    ([5, 6, 7, 9], [0, 0, 0, 1])
+    """
     rows = np.repeat(np.arange(len(first)), times)
     ends = np.cumsum(times)
     return first[rows] + np.arange(len(rows)) - (ends - times)[rows], rows
 
 
 def time_words(times: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Times, or windows, as words that are in the same order."""
+    """Return times, or windows, as words that sort in the same order.
+
+    >>> times_of(np.sort(time_words(np.array([7, -3, 0])))).tolist()
+    [-3, 0, 7]
+    """
     return times.astype(np.int64).view(np.uint64) ^ _SIGN
 
 
 def times_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Back from words to times."""
+    """Return the times that words stand for."""
     times: NDArray[np.int64] = (words ^ _SIGN).view(np.int64)
     return times

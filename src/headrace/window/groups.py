@@ -1,7 +1,7 @@
-"""What each key of a window comes to: a relation from (window, key) to matches and the sum over them.
+"""The exact answers per key: a relation from (window, key) to the number of matches and the sum over them.
 
-It is exact at any moment, and it is kept only if it is asked for: windows have one answer, but as many keys as there
-are. Keys are words here, as everywhere; what they are is kept beside them, once for each.
+It is exact at any moment, and kept only on request: a window has one answer, but as many keys as there are. Keys are
+words here, as everywhere; their values are kept beside them, once per key.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ GROUPS, KEYS = "groups", "keys"
 MATCHES = Product((Integer(), Compensated()))
 
 
-def group_run(parts: Sequence[Matched]) -> Run | None:
-    """What is added to (window, key); None if nothing is."""
+def group_run(found: Sequence[Matched]) -> Run | None:
+    """Return the run to add to the answers per (window, key); None if there are no matches."""
     runs = []
-    for part in parts:
-        there = np.flatnonzero(part.matches)
-        words = np.concatenate([time_words(part.window[there])[None, :], part.key[:, there]])
-        matches = np.rint(part.matches[there]).astype(np.int64)
-        runs.append(consolidate(MATCHES, words, (matches, *Compensated().lift(part.total[there])), {}))
+    for one in found:
+        there = np.flatnonzero(one.matches)
+        words = np.concatenate([time_words(one.window[there])[None, :], one.key[:, there]])
+        matches = np.rint(one.matches[there]).astype(np.int64)
+        runs.append(consolidate(MATCHES, words, (matches, *Compensated().lift(one.total[there])), {}))
     merged = merge(MATCHES, runs) if runs else None
     return merged if merged is not None and merged.rows else None
 
 
 def key_run(words: Words, keys: Sequence[pa.Array], rows: Positions) -> Run:
-    """The keys of some rows, each once; `words` are those of the rows, `keys` the columns that rows are taken from."""
+    """Return the distinct keys of rows, given as words; column i of `keys` has their values, at `rows`."""
     group_of, first = np.empty(words.shape[1], np.int64), np.empty(words.shape[1], np.int64)
     first = first[: kernels.group_hashed(words, group_of, first)]
     values = {f"k{i}": take_column(key, rows[first]) for i, key in enumerate(keys)}
@@ -53,7 +53,7 @@ def key_run(words: Words, keys: Sequence[pa.Array], rows: Positions) -> Run:
 
 
 def new_keys(known: Sequence[AnyRun], coming: Sequence[Run]) -> Run | None:
-    """Those of some keys that are not known yet."""
+    """Return the keys that are not known yet; None if all are."""
     keys = merge(COUNT, list(coming))
     new = np.flatnonzero(lookup(COUNT, known, keys.words)[0] == 0)
     if not len(new):
@@ -63,13 +63,13 @@ def new_keys(known: Sequence[AnyRun], coming: Sequence[Run]) -> Run | None:
 
 @dataclass(frozen=True)
 class Groups:
-    """Reads what each key of each window comes to."""
+    """Reads the exact answers per window and key."""
 
     view: WindowView
-    closed: float | None  # the window before which all are complete
+    closed: float | None  # the window before which all windows are complete
 
     def read(self, groups: Sequence[AnyRun], keys: Sequence[AnyRun]) -> pa.Table:
-        """A row for each window and key that have matches, in the order of windows."""
+        """Return one row per window and key that have matches, in the order of windows."""
         spec, left = self.view.spec, self.view.streams[0]
         run, known = scan(MATCHES, groups), scan(COUNT, keys)
         if run is None or known is None:

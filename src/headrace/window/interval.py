@@ -1,11 +1,12 @@
-"""The exact part of an interval join: rows of equal keys meet if their times are at most so far apart.
+"""The exact part of an interval join: rows of equal keys match if their times are at most so far apart.
 
-A pair belongs to the window of its left row. Both sides are kept by (key, time), so partners are a stretch of a run,
-and cumulated counts and sums say how many they are without visiting them. With dL and dR what a batch brings,
+A pair belongs to the window of its left row. Both sides are kept per (key, time), so the partners of a row are a
+stretch of a run, and cumulated counts and sums give their number without visiting them. With dL and dR the rows of a
+batch,
 
     d(L x R) = dL x (R + dR)  +  L x dR
 
-where a new row of the right side asks once for each window that its partners may be in.
+where a new row of the right side probes once per window that its partners may be in.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from headrace.window.totals import Deltas, Floats
 
 _Amounts = tuple[Times, Floats]
 
-ROWS = Product((Integer(), Compensated()))  # rows of one key and time, and the sum of their values
+ROWS = Product((Integer(), Compensated()))  # per (key, time): the number of rows, and the sum of their values
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A run of one side, with counts and sums up to each entry."""
+    """A run of one side, with cumulated counts and sums."""
 
     run: Run
     counts: Floats
@@ -48,7 +49,7 @@ class _Kept:
         return cls(run, *(np.concatenate([[0.0], np.cumsum(column)]) for column in (run.payload[0], values)))
 
     def in_range(self, key: Words, first: Times, last: Times) -> tuple[Floats, Floats]:
-        """For each key, the number of rows from a first to a last time, and the sum of their values."""
+        """Return, per key, the number of rows from a first to a last time, and the sum of their values."""
         edges = []
         for kernel, times in ((kernels.lower_bounds, first), (kernels.upper_bounds, last)):
             out = np.empty(len(times), np.int64)
@@ -62,7 +63,12 @@ class _Kept:
 
 
 class IntervalJoin:
-    """The exact part of a join of rows that are close in time."""
+    """Matches the rows of one step in one bucket.
+
+    Parameters
+    ----------
+    state : the runs of the left and of the right side before the step.
+    """
 
     def __init__(self, spec: WindowSpec, state: Sequence[Sequence[AnyRun]] = ((), ())) -> None:
         assert spec.within is not None
@@ -71,38 +77,39 @@ class IntervalJoin:
         left, right = ([_Kept.of(run) for run in runs] for runs in state)
         self._sides: tuple[list[_Kept], list[_Kept]] = (left, right)
         self._added: tuple[list[Run], list[Run]] = ([], [])
-        self.matched: list[Matched] = []  # of the last rows that were added
+        self.matched: list[Matched] = []  # by the rows that were added last
 
     def add(self, arrivals: Arrivals, moments: Times) -> Deltas:
-        """Take rows in; give what windows come to by them, at each of the moments from which on a row is seen."""
+        """Take rows in; return the change of windows' totals, per moment at which rows are first seen."""
         if not len(arrivals):
             return Deltas.nothing()
         self.matched = []
         return Deltas.total([self._add(arrivals.take(moments == at), int(at)) for at in np.unique(moments)])
 
     def change(self, side: int, before: Sequence[AnyRun], closed: int) -> tuple[Run, int] | None:
-        """What was added to a side, less what it need not keep once windows before one are closed, if that is much.
+        """Return the run to add to the state of a side, and by about how many entries that grows; None for no change.
 
-        Gives by how many entries the side grows, about; None if nothing changes.
+        If many of the entries `before` have no partners to come, as windows before `closed` are complete, the run
+        removes them.
         """
         added = self._added[side]
         edge = time_words(np.array([self._limit(side, closed)]))[0]
         gone = [np.flatnonzero(run.words[-1] < edge) for run in before]
         expired = sum(map(len, gone))
-        # Entries are in the order of their keys, so those that go are all over: not before many of them can.
+        # Entries are in the order of their keys, so those to remove are all over: it pays only if they are many.
         if 4 * expired < sum(run.rows for run in before):
             gone, expired = [], 0
-        parts = list(added)
+        runs = list(added)
         for run, at in zip(before, gone, strict=bool(gone)):
             some = run.take(at)
-            parts.append(Run(some.words, ROWS.negate(some.payload)))
-        merged = merge(ROWS, parts) if parts else None
+            runs.append(Run(some.words, ROWS.negate(some.payload)))
+        merged = merge(ROWS, runs) if runs else None
         if merged is None or not merged.rows:
             return None
         return merged, sum(run.rows for run in added) - expired
 
     def _limit(self, side: int, closed: int) -> int:
-        """The time before which a side has no partners any more, if windows before one are closed."""
+        """Return the time before which a side has no partners to come, once windows before `closed` are complete."""
         return self.spec.start(closed) - (0 if side == LEFT else self.within)
 
     def _run(self, rows: Arrivals) -> list[_Kept]:
@@ -128,7 +135,7 @@ class IntervalJoin:
         yield _amounts(window, 1, np.ones(len(window)))
 
     def _of_left(self, left: Arrivals, others: list[_Kept]) -> Iterator[_Amounts]:
-        """Matches of new rows of the left side."""
+        """Match new rows of the left side."""
         window, rows = windows_of(self.spec, left.event)
         rows = np.arange(len(left)) if rows is None else rows
         key = left.key[:, rows]
@@ -139,7 +146,7 @@ class IntervalJoin:
             yield _amounts(window, 2, counts[rows], total[rows])
 
     def _of_right(self, right: Arrivals) -> Iterator[_Amounts]:
-        """Matches of new rows of the right side, with rows of the left that were there before."""
+        """Match new rows of the right side with the rows of the left side that were there before."""
         window, rows = self._reached(right.event)
         event, key = right.event[rows], right.key[:, rows]
         first = np.maximum(event - self.within, window * self.spec.slide)
@@ -151,7 +158,7 @@ class IntervalJoin:
             yield _amounts(window, 2, counts, total)
 
     def _reached(self, event: Times) -> tuple[Times, NDArray[np.int64]]:
-        """The windows in which rows of the right side may have partners, and which rows these are."""
+        """Return the windows in which rows of the right side may have partners, and which row each entry is."""
         first = self.spec.first_window(event - self.within)
         times = self.spec.last_window(event + self.within) - first + 1
         return counting_on(first, times)
@@ -168,7 +175,7 @@ class IntervalJoin:
 
 
 def _amounts(window: Times, first: int, *amounts: Floats) -> _Amounts:
-    """What is added to windows, from one of the four numbers on."""
+    """Return what is added to the four totals of windows; `amounts` are those from position `first` on."""
     numbers = np.zeros((4, len(window)))
     for row, amount in enumerate(amounts, first):
         numbers[row] = amount

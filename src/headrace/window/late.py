@@ -1,4 +1,4 @@
-"""Rows that came after the horizon: in no answer, and not lost."""
+"""Rows that came too late, after the horizon: they are in no answer, and are kept aside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEY, _VALUE = "k", "v"
 
 
 def read_late(view: WindowView, runs: Sequence[AnyRun]) -> pa.Table:
-    """Rows that came too late: their side, keys, times, and the aggregated value if their side has one."""
+    """Return the rows that came too late: side, keys, event and arrival, and the value if their side is aggregated."""
     left = view.streams[0]
     names = [str(key) for key in left.keys]
     run = merge(COUNT, list(runs)) if runs else None  # type: ignore[arg-type]

@@ -1,12 +1,12 @@
-"""The level of something that is measured window by window, by as long a memory as the measurements agree with.
+"""The level of something that is measured once per window, averaged over as many windows as agree.
 
-A window's measurement differs from the level for two reasons: windows differ from each other, by a variance b, and only
-a part of a window's rows is there to be measured, which adds f u, where u is known from how many are missing. Both b
-and f are told from the differences of neighbouring windows; a change of level shows up in one of these only.
+A window's measurement differs from the level for two reasons: windows differ from each other, by a variance b; and only
+some of a window's rows are there to be measured, which adds a variance f u, where u follows from how many are missing.
+Both b and f are fitted to the differences of neighbouring windows, of which a change of level shows up in only one.
 
-A long memory averages noise away, a short one follows changes. So levels are taken by several memories, and the longest
-is chosen that no shorter one contradicts (Lepski's rule): of the windows before, of those after, and of both; what has
-the least spread of these is the level. So windows on either side of a change do not count for those on the other.
+A long memory averages noise away, a short one follows changes. So levels are computed with several memories, and the
+longest is chosen that no shorter one contradicts (Lepski's rule): over the windows before, those after, and both; the
+level is the one of these three with the least spread. So windows on either side of a change do not count for the other.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from headrace.window.totals import Floats
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 
-_MEMORIES = np.array([0.0, 0.5, 0.75, 0.875, 0.9375, 0.97])  # the weight of a window beside that of the next
+_MEMORIES = np.array([0.0, 0.5, 0.75, 0.875, 0.9375, 0.97])  # the weight of a window relative to the next one
 _SURPRISE = 3.0  # standard deviations by which levels must differ to contradict each other
-_OUTLIER = 6.0  # times the variance expected, beyond which a squared difference says no more
+_OUTLIER = 6.0  # squared differences are clipped to so many times the expected variance
 _ROUNDS = 3
 _LEAST = 1e-10  # a relative variance below this is rounding
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level, and what is to be known of a window from it.
+    """The level at one window, and the variances around it.
 
     Parameters
     ----------
@@ -47,26 +47,26 @@ class Level:
 
     @property
     def slope(self) -> float:
-        """How far the window's own measurement is to be believed, against the level."""
+        """The weight of the window's own measurement, from 0 (believe the level) to 1."""
         both = self.natural + self.sampling
         return self.natural / both if both > 0 else 1.0
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of what the window will be, given its measurement."""
+        """The standard deviation of the window's final value, given its measurement."""
         return math.sqrt(self.slope * self.sampling + ((1 - self.slope) * self.spread) ** 2)
 
 
 def level_of(value: Floats, unit: Floats, at: int, *, counts: bool = False) -> Level | None:
-    """The level at a window; None while nothing was measured.
+    """Return the level at a window; None if nothing was measured.
 
     Parameters
     ----------
-    value : the measurement of each window, in their order; not a number where there is none.
-    unit : of each measurement, what its variance is in proportion to, as far as it comes from missing rows.
+    value : per window, in their order, its measurement; NaN where there is none.
+    unit : per measurement, u: the part of its variance that comes from missing rows is proportional to it.
     at : the position of the window.
-    counts : whether rows are counted: then theory says how large that variance is at least, if each comes or does not
-        by itself. Measurements cannot, while all windows but this one are complete.
+    counts : whether rows are counted. Theory then gives a least f, as rows arrive independently of each other;
+        measurements give none while all windows but this one are complete.
     """
     known, mean, spread, natural, sampling = _level(value, unit, at, counts)
     return Level(mean, spread, natural, sampling) if known else None
@@ -85,7 +85,7 @@ def _level(value, unit, at, counts):  # type: ignore[no-untyped-def]
     if counts:
         factor = max(factor, np.median(x))
     sampling = factor * unit[at] if math.isfinite(unit[at]) else math.inf
-    near = np.argmin(np.abs(measured - at))  # the nearest that there is, the one before if there are two
+    near = np.argmin(np.abs(measured - at))  # the nearest one, or the earlier of two
     if len(x) < 3:
         return True, x[near], abs(x[near]), natural, sampling
     variance = np.maximum(natural + factor * u, _LEAST * max(1e-300, largest**2))
@@ -101,7 +101,7 @@ def _level(value, unit, at, counts):  # type: ignore[no-untyped-def]
 
 @_jit
 def _longest(x, variance, age):  # type: ignore[no-untyped-def]
-    """The mean and the spread by the longest memory that no shorter one contradicts."""
+    """Return the mean and its spread by the longest memory that no shorter one contradicts."""
     means, spreads = np.empty(len(_MEMORIES)), np.empty(len(_MEMORIES))
     for memory in range(len(_MEMORIES)):
         whole, summed, squares = 0.0, 0.0, 0.0
@@ -120,7 +120,7 @@ def _longest(x, variance, age):  # type: ignore[no-untyped-def]
 
 @_jit
 def _variances(x, u, scale):  # type: ignore[no-untyped-def]
-    """The variance between windows, and that of a measurement a unit, from differences of neighbours."""
+    """Return the variance between windows, and that per unit of a measurement, from differences of neighbours."""
     if len(x) < 3:
         return 0.0, x[-1] ** 2
     squares, units = np.diff(x) ** 2 / scale, u[1:] + u[:-1]
@@ -135,7 +135,7 @@ def _variances(x, u, scale):  # type: ignore[no-untyped-def]
 
 @_jit
 def _fit(squares, units, expected):  # type: ignore[no-untyped-def]
-    """Fit squares by 2 natural + factor units, neither negative; what is expected to be large counts less."""
+    """Fit squares by 2 natural + factor units, neither negative; squares that are expected to be large weigh less."""
     s0, s1, s2, t0, t1 = 0.0, 0.0, 0.0, 0.0, 0.0
     least = expected.min()
     for i in range(len(squares)):

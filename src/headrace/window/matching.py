@@ -1,6 +1,6 @@
-"""The exact part of a window join in one bucket of a view: what its rows travel as, what it keeps, what it gives.
+"""How rows of two streams meet in one bucket: what they travel as, which state is kept, and what they add to windows.
 
-There are two kinds, as there are two kinds of window joins: all rows of a window meet, or rows that are close in time.
+There are two kinds: all rows of a window meet (`SameWindow`), or rows that are close in time (`CloseInTime`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from headrace.window.totals import Deltas
 
 State = Mapping[str, Sequence[AnyRun]]
 Grown = dict[str, tuple[Run, int]]
-"""What is added to arrangements, and by how many entries each grows, about."""
+"""Per arrangement, the run to add, and by about how many entries it grows."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What rows add to windows, to what is kept, and to the keys of windows."""
+    """What a batch of rows changes: the totals of windows, the state, and the matches per (window, key)."""
 
     deltas: Deltas
     grown: Grown
@@ -45,30 +45,30 @@ class Counted:
 
 
 class Matching(Protocol):
-    """Counts the rows of one bucket."""
+    """Matches the rows of one bucket."""
 
     @property
     def arrangements(self) -> Mapping[str, Group]:
-        """What is kept."""
+        """The state, as a ring per arrangement."""
         ...
 
     @property
     def row_ring(self) -> Group:
-        """What is added up of rows on their way."""
+        """The ring in which the runs of rows are added up on their way to the bucket."""
         ...
 
     def run(self, arrivals: Arrivals, moments: Times) -> Run:
-        """Rows as they travel, with the moments from which on they are seen."""
+        """Return rows as a run that travels to the bucket; `moments` says from when on each row is seen."""
         ...
 
     def count(self, state: State, rows: Run, now: int) -> Counted:
-        """Take rows in; what is complete by now need not be kept."""
+        """Match rows with the state; remove from it what is complete by the moment `now`."""
         ...
 
 
 @dataclass(frozen=True)
 class SameWindow:
-    """All rows of a window meet: kept are the counts and sums of (window, key)."""
+    """All rows of a window meet. The state has counts and sums per (window, key)."""
 
     spec: WindowSpec
 
@@ -95,14 +95,14 @@ class SameWindow:
         kept = change.take(np.arange(gone, change.rows)) if gone else change
         counts = entries_before(runs, before)
         closed = [run.take(np.arange(count)) for run, count in zip(runs, counts, strict=True) if count]
-        parts = [kept, *(Run(run.words, ring.negate(run.payload)) for run in closed)]
-        grown = {self.NAME: (merge(ring, parts) if closed else kept, kept.rows - sum(run.rows for run in closed))}
+        changes = [kept, *(Run(run.words, ring.negate(run.payload)) for run in closed)]
+        grown = {self.NAME: (merge(ring, changes) if closed else kept, kept.rows - sum(run.rows for run in closed))}
         return Counted(deltas, grown, [matched])
 
 
 @dataclass(frozen=True)
 class CloseInTime:
-    """Rows that are close in time meet: kept are the rows of both sides by (key, time)."""
+    """Rows that are close in time meet. The state has the rows of both sides per (key, time)."""
 
     spec: WindowSpec
 

@@ -1,9 +1,9 @@
 """The estimator `mlp`: a small neural network that learns from the stream itself (section 5.2 of PECJ's paper).
 
-For each part, the network sees the last observations, relative to a running scale of what windows come to, and gives
-the mean and the precision of what this window will come to. It is trained as windows complete, on those that have
-completed of late, to raise the evidence lower bound: the likelihood of what came, less the divergence of what it said
-from the prior, which is the average of late. There is no other training: as the stream changes, so do labels.
+There is one network per factor. It sees the last observations, relative to a running scale of final values, and gives
+the mean and the precision of the window's final value. Whenever a window completes, it is trained on recently completed
+windows to raise the evidence lower bound: the likelihood of the final values, less the divergence of its predictions
+from a prior, which is their recent average. There is no other training: as the stream changes, so do the labels.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _jit: Any = nb.njit(cache=True, nogil=True)
 _PAST = 10  # observations that the network sees
 _INPUTS = _PAST + 1  # and whether there is one of this window
 _HIDDEN = 16
-_BATCH, _BUFFER, _ROUNDS = 32, 256, 4  # examples a step, examples that are kept, steps a completed window
-_RATE, _FIRST, _SECOND = 0.01, 0.9, 0.999  # of Adam
+_BATCH, _BUFFER, _ROUNDS = 32, 256, 4  # examples per step, examples that are kept, steps per completed window
+_RATE, _FIRST, _SECOND = 0.01, 0.9, 0.999  # learning rate and decays of Adam
 _PULL = 0.02  # the weight of the divergence from the prior
 _MEMORY = 0.95
 _LEAST, _MOST = -6.0, 1.0  # of the logarithm of a deviation
@@ -42,7 +42,7 @@ _EDGES = tuple(itertools.accumulate(_LAYER_SIZES, initial=0))
 
 @dataclass
 class Network(Stateful):
-    """Two layers: from observations to a correction of the last of them, and the logarithm of its deviation."""
+    """Two layers, from observations to the mean and the logarithm of the deviation."""
 
     state_fields: ClassVar = ("weights", "_first", "_second", "_steps")
 
@@ -54,25 +54,25 @@ class Network(Stateful):
 
     def __post_init__(self) -> None:
         drawn = [self.rng.normal(0, 1 / math.sqrt(_INPUTS), _LAYER_SIZES[0]), np.zeros(_LAYER_SIZES[1])]
-        # At first it says about what it sees.
+        # Small weights: at first it predicts about what it sees.
         drawn += [0.1 * self.rng.normal(0, 1 / math.sqrt(_HIDDEN), _LAYER_SIZES[2]), np.zeros(_LAYER_SIZES[3])]
         self.weights = np.concatenate(drawn)
         self._first, self._second = np.zeros_like(self.weights), np.zeros_like(self.weights)
 
     def __call__(self, x: Floats) -> tuple[float, float]:
-        """The mean and the logarithm of the deviation, for a row of inputs."""
+        """Return the mean and the logarithm of the deviation for one row of inputs."""
         mean, raw = _forward(self.weights, x, np.empty(_HIDDEN))
         return mean, min(max(raw, _LEAST), _MOST)
 
     def train(self, x: Floats, y: Floats, chosen: NDArray[np.int64], prior: tuple[float, float]) -> None:
-        """Take steps of Adam up the evidence lower bound, each by the examples that are chosen for it."""
+        """Take one step of Adam per row of `chosen`, which holds the numbers of the examples to use."""
         _train(self.weights, self._first, self._second, self._steps, x, y, chosen, *prior)
         self._steps += len(chosen)
 
 
 @_jit
 def _forward(weights, x, hidden):  # type: ignore[no-untyped-def]
-    """Fill the hidden layer; give the mean and the logarithm of the deviation, without its bounds."""
+    """Fill the hidden layer; return the mean and the logarithm of the deviation, not clipped."""
     offsets, above = weights[_EDGES[1] : _EDGES[2]], weights[_EDGES[2] : _EDGES[3]]
     mean, deviation = weights[_EDGES[3]], weights[_EDGES[3] + 1]
     for h in range(_HIDDEN):
@@ -118,7 +118,7 @@ def _train(weights, first, second, steps, x, y, chosen, centre, spread):  # type
 
 
 class _Learner(Stateful):
-    """One part."""
+    """The network of one factor, with its examples."""
 
     state_fields = ("rng", "network", "past", "seen", "labels", "trained", "scale", "centre", "spread")
 
@@ -126,13 +126,13 @@ class _Learner(Stateful):
         self.rng = np.random.default_rng(seed)
         self.network = Network(self.rng)
         self.past: deque[float] = deque(maxlen=_PAST)
-        # The last examples, in a ring: what the network saw, and what it should have said.
+        # The last examples, in a ring buffer: inputs of the network, and the outputs it should have given.
         self.seen, self.labels, self.trained = np.zeros((_BUFFER, _INPUTS)), np.zeros(_BUFFER), 0
-        self.scale = math.nan  # of what windows come to
+        self.scale = math.nan  # of final values
         self.centre, self.spread = 0.0, 0.3
 
     def estimate(self, observed: float, again: bool) -> tuple[float, float, Floats | None]:
-        """The mean, the deviation, and what the network saw."""
+        """Return the mean, the deviation, and the inputs of the network (None before the first window completes)."""
         past = self.past.copy()
         if math.isfinite(observed):
             past.append(observed)
@@ -147,7 +147,7 @@ class _Learner(Stateful):
         return value, value * math.exp(log_deviation), x
 
     def learn(self, x: Floats | None, scale: float, final: float) -> None:
-        """See what a window came to, and train."""
+        """Learn the final value of a window, and train."""
         if not math.isfinite(final) or final <= 0:
             return
         if x is not None and math.isfinite(scale):
@@ -158,7 +158,7 @@ class _Learner(Stateful):
             off = (label - self.centre) ** 2
             self.spread = math.sqrt(max(1e-4, _MEMORY * self.spread**2 + (1 - _MEMORY) * off))
             self._train()
-        # The scale follows slowly, so that examples of late are about the same scale.
+        # The scale follows slowly, so that recent examples have about the same scale.
         self.scale = final if math.isnan(self.scale) else self.scale * (final / self.scale) ** (1 - _MEMORY)
 
     def _inputs(self, past: deque[float], observed: float) -> Floats:
@@ -168,7 +168,7 @@ class _Learner(Stateful):
         return np.append(np.clip(logs, -5, 5), 1.0 if math.isnan(observed) else 0.0)
 
     def _train(self) -> None:
-        # Half of a batch is of the last windows, so that a change is trained at once, half of all that is kept.
+        # Half of a batch are the last windows, so that a change is learned at once; the others are any kept ones.
         last = np.arange(max(0, self.trained - _BATCH // 2), self.trained) % _BUFFER
         others = self.rng.integers(0, min(self.trained, _BUFFER), (_ROUNDS, _BATCH - len(last)))
         chosen = np.concatenate([np.tile(last, (_ROUNDS, 1)), others], axis=1)
@@ -176,7 +176,7 @@ class _Learner(Stateful):
 
 
 class MlpEstimator(Stateful):
-    """Estimates by a network for each part; deterministic under a seed."""
+    """Estimates by one network per factor; equal seeds give equal estimates."""
 
     name = "mlp"
     state_fields = ("_factors", "_pending")

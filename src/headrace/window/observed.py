@@ -1,4 +1,4 @@
-"""The estimator `observed`: a window is what has arrived of it, as a join behind watermarks says (WMJ)."""
+"""The estimator `observed`: the answer over the rows that have arrived, as a join behind watermarks gives it (WMJ)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.window.estimator_state import Stateful
 from headrace.window.spec import WindowSpec
 from headrace.window.tally import DelayCounts
 
-_DEVIATION = 0.5  # it does not know how much is missing
+_DEVIATION = 0.5  # relative; it does not know how much is missing
 
 
 class ObservedEstimator(Stateful):
@@ -22,7 +22,7 @@ class ObservedEstimator(Stateful):
         self.interval = interval
 
     def observe(self, delays: DelayCounts) -> None:
-        """What arrives is in the windows already."""
+        """Rows that arrive are in the totals of windows already."""
 
     def estimate(self, window: WindowSnapshot, at: int, *, again: bool = False) -> Estimate:
         known = {name: 0.0 if math.isnan(value) else value for name, value in window.factors().items()}

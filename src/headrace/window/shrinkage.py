@@ -1,4 +1,4 @@
-"""What completed windows teach: how far to trust what a window itself says, against the level of others."""
+"""How far to trust what a window itself shows, against the level of its neighbours: completed windows teach it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import ClassVar
 
 from headrace.window.estimator_state import Stateful
 
-_MEMORY = 0.97  # the weight of a completed window beside that of the next
+_MEMORY = 0.97  # the weight of a completed window relative to the next one
 _PRIOR = 4.0  # completed windows that the first guess is worth
 
 
 @dataclass
 class Shrinkage(Stateful):
-    """How far to go from a level towards what a window itself says: the slope that would have served best of late.
+    """The weight of a window's own measurement against the level: the one that would have served best recently.
 
-    Ratios are what matters, so it goes that share of the way between logarithms, if there are any.
+    Errors are relative, so logarithms are weighted where they exist.
+
+    >>> shrinkage = Shrinkage()
+    >>> for _ in range(50):
+    ...     shrinkage.learn(100, 150, 150)  # own measurements have been right
+    >>> 145 < shrinkage.blend(100, 150, 0.5) <= 150
+    True
     """
 
     state_fields: ClassVar = ("_products", "_squares", "_count")
@@ -26,14 +32,14 @@ class Shrinkage(Stateful):
     _count: float = 0.0
 
     def blend(self, level: float, own: float, guess: float) -> float:
-        """What to expect; `guess` is the slope to begin with."""
+        """Return the weighted mean of a level and a window's own measurement; `guess` is the weight to begin with."""
         slope = self._slope(guess)
         if level > 0 and own > 0:
             return level * math.exp(slope * math.log(own / level))
         return level + slope * (own - level)
 
     def learn(self, level: float, own: float, final: float) -> None:
-        """See how it ended."""
+        """Learn from the final value of a window that had this level and measurement."""
         if not (level > 0 and own > 0 and final > 0 and math.isfinite(level + own + final)):
             return
         step = math.log(own / level)

@@ -1,6 +1,6 @@
-"""What a window join is asked for: which windows, which aggregate of the joined rows, and when the answer is wanted.
+"""What a window join is asked: which windows, which aggregate of the joined rows, and when the answer is wanted.
 
-All times are microseconds. A window is named by the number of its slide: window w begins at w times the slide.
+All times are microseconds. Windows are numbered by their slide: window w begins at w times the slide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_WINDOWS = 1_000  # that one row may belong to
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What is asked of the joined rows of a window: how many they are, or the sum or mean of a column of one side."""
+    """The aggregate over the joined rows of a window: their number, or the sum or mean of a column of one side."""
 
     function: str  # count | sum | avg
     side: int = 0  # whose column
@@ -112,7 +112,7 @@ class WindowSpec:
         agg: str = "count",
         within: object = None,
     ) -> WindowSpec:
-        """Read durations; a window tumbles, is answered at its end and takes rows up to ten lengths late, if unsaid."""
+        """Read durations. By default windows tumble, are answered at their end, and take rows ten lengths late."""
         length = duration_of("window", window).microseconds
         return cls(
             length,
@@ -130,7 +130,7 @@ class WindowSpec:
 
     @property
     def overlap(self) -> int:
-        """How many windows a moment is in, at most."""
+        """The largest number of windows that a moment is in."""
         return -(-self.length // self.slide)
 
     def start(self, window: int) -> int:
@@ -140,41 +140,41 @@ class WindowSpec:
         return window * self.slide + self.length
 
     def emitted_at(self, window: int) -> int:
-        """When a window is answered."""
+        """Return the moment at which a window is answered."""
         return self.start(window) + self.emit_after
 
     def complete_at(self, window: int) -> int:
-        """From when on nothing can change a window any more."""
+        """Return the moment from which on no row can change a window."""
         return max(self.end(window) + self.reach + self.horizon, self.emitted_at(window))
 
     def completed_by(self, moment: int) -> int:
-        """The window before which all are complete at a moment."""
+        """Return the window before which all windows are complete at a moment."""
         return (moment - self.complete_at(0)) // self.slide + 1
 
     def seen_from(self, arrival: Times) -> Times:
-        """The first moment from each arrival on at which a window is answered or completes."""
+        """Return, per arrival, the first moment from it on at which some window is answered or completes."""
         due = [arrival + (first - arrival) % self.slide for first in (self.emitted_at(0), self.complete_at(0))]
         first: Times = np.minimum(*due)
         return first
 
     @property
     def reach(self) -> int:
-        """How far beyond its window a row of the right side may be."""
+        """How far outside of a window the rows of the right side that count for it may be."""
         return self.within or 0
 
     def first_window(self, times: Times) -> Times:
-        """The first window that each time is in."""
+        """Return the first window that each time is in."""
         found: Times = -((self.length - 1 - times) // self.slide)
         return found
 
     def last_window(self, times: Times) -> Times:
-        """The last window that each time is in."""
+        """Return the last window that each time is in."""
         found: Times = times // self.slide
         return found
 
 
 def duration_of(what: str, given: object) -> Duration:
-    """Read a duration that is asked for; an error says which it is."""
+    """Read a duration; an error names the option `what`."""
     try:
         return Duration.parse(given)
     except SchemaError as error:

@@ -1,9 +1,9 @@
 """The estimator `svi`: the Gaussian model of PECJ (equations 6 to 10), by stochastic variational inference.
 
-An observation x_i of a part mu is distorted by a latent z_i: z_i x_i is normal around mu with precision phi. Factorized
-approximations q(mu) q(phi) prod q(z_i) have closed updates; each new window takes a step towards them, of a size that
-falls while nothing changes, and what was learned is the prior of what comes (equation 5). The prior of z comes from
-windows that have completed, of which both x and mu are known.
+An observation x_i of a factor mu is distorted by a latent z_i: z_i x_i is normal around mu with precision phi.
+Factorized approximations q(mu) q(phi) prod q(z_i) have closed updates; each new window takes a step towards them, of a
+size that falls while nothing changes, and what was learned is the prior of what comes (equation 5). The prior of z
+comes from windows that have completed, of which both x and mu are known.
 
     E(z_i) = (phi x_i mu + rho zeta) / (phi x_i^2 + rho)         with z ~ N(zeta, 1 / rho) before
     E(mu)  = (tau mu_0 + sum E(z_i) x_i) / (tau + n)             with mu ~ N(mu_0, 1 / (tau phi)) before
@@ -29,16 +29,16 @@ from headrace.window.tally import DelayCounts
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 
-_OBSERVATIONS = 10  # that one posterior is made of
-_FORGET = 0.9  # what a prior is worth after another window
+_OBSERVATIONS = 10  # per posterior
+_FORGET = 0.9  # the share of its weight that a prior keeps per completed window
 _STRONGEST = 20.0  # windows that a prior may be worth
-_MEMORY = 0.95  # of what completed windows say about distortions
+_MEMORY = 0.95  # of the distortions of completed windows
 _ROUNDS = 3
 
 
 @dataclass
 class _Posterior(Stateful):
-    """What is known of one part; scaled, so that it is about one."""
+    """The posterior of one factor, scaled so that its mean is about 1."""
 
     state_fields: ClassVar = (
         "mean",
@@ -63,7 +63,7 @@ class _Posterior(Stateful):
     observations: deque[float] = field(default_factory=lambda: deque(maxlen=_OBSERVATIONS))
 
     def estimate(self, observed: float) -> tuple[float, float]:
-        """The posterior of the part of a window, given those before: its mean and its standard deviation."""
+        """Return the mean and the standard deviation of the factor of a window, given those of the windows before."""
         if math.isnan(self.mean) or math.isnan(self.scale):
             return (0.0, 0.0) if math.isnan(observed) else (observed, abs(observed))
         x = np.array([*self.observations, observed]) / self.scale
@@ -80,7 +80,7 @@ class _Posterior(Stateful):
         return mean * self.scale, self.scale / math.sqrt(max(1e-12, weight * phi))
 
     def learn(self, observed: float, final: float) -> None:
-        """See how a window ended: its posterior is the prior of the next."""
+        """Learn the final value of a window: its posterior is the prior of the next one."""
         if not math.isfinite(final):
             return
         if math.isnan(self.scale) or not 0.1 < abs(final) / self.scale < 10:
@@ -104,7 +104,7 @@ class _Posterior(Stateful):
 
 @_jit
 def _inferred(x, mean, phi, zeta, rho, step, prior, weight, shape, rate):  # type: ignore[no-untyped-def]
-    """The posteriors of mu and phi, by some rounds of updates."""
+    """Return the means of mu and phi after some rounds of updates."""
     for _ in range(_ROUNDS):
         precision = phi * x**2 + rho
         z = (phi * x * mean + rho * zeta) / precision

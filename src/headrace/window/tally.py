@@ -1,7 +1,7 @@
-"""What a batch of rows comes to in one bucket: all that answers are made of, summed up, so that buckets can be added.
+"""What a batch of rows in one bucket adds to the answers, summed up so that buckets can be added.
 
-Rows themselves never leave their bucket. What does is small: by the moment from which on it is seen, how much windows
-grow, and how many rows had which delay.
+Rows never leave their bucket. What does is small: per moment, how much the totals of windows grow, and how many rows
+had which delay.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from headrace.window.delay_distribution import bins_of
 from headrace.window.spec import Times, WindowSpec
 from headrace.window.totals import Deltas, Floats
 
-_SLOT, _DELAY = 0, 1  # what is counted
+_SLOT, _DELAY = 0, 1  # what a cell counts
 
 
 @dataclass(frozen=True)
 class DelayCounts:
-    """How many rows of a side had their event in which slot, and which delay; in the order of moments."""
+    """Counts of rows, per side and slot of their event and per side and bin of their delay, in the order of moments."""
 
     moment: Times
-    cell: NDArray[np.int64]  # side, whether slots or delays are counted, and the slot or bin; by entries
+    cell: NDArray[np.int64]  # per entry: side, _SLOT or _DELAY, and the number of the slot or bin
     count: Floats
 
     @classmethod
     def nothing(cls) -> DelayCounts:
-        """No row."""
+        """Return the counts of no rows."""
         return cls(np.zeros(0, np.int64), np.zeros((3, 0), np.int64), np.zeros(0))
 
     @classmethod
     def of_rows(cls, spec: WindowSpec, arrivals: Arrivals, moments: Times) -> DelayCounts:
-        """Count rows, each of which is seen from a moment on."""
+        """Count rows; `moments` says from when on each of them is seen."""
         side, rows = arrivals.side.astype(np.int64), len(arrivals)
         slot, delay = bins_of(spec.horizon, arrivals.event, arrivals.arrival)
-        parts = [
+        counts = [
             cls.of(moments, np.stack([side, np.full(rows, what), number]), np.ones(rows))
             for what, number in ((_SLOT, slot), (_DELAY, delay))
         ]
-        return cls.total(parts)
+        return cls.total(counts)
 
     @classmethod
     def of(cls, moment: Times, cell: NDArray[np.int64], count: Floats) -> DelayCounts:
-        """Add up entries that are about the same."""
+        """Add up the counts of equal moments and cells."""
         if not len(moment):
             return cls.nothing()
         # Rows are many and cells are few: they are added up by hashing, and only cells are sorted.
@@ -63,7 +63,7 @@ class DelayCounts:
 
     @classmethod
     def total(cls, parts: Sequence[DelayCounts]) -> DelayCounts:
-        """Add up several."""
+        """Add up the counts of several buckets or batches."""
         if not parts:
             return cls.nothing()
         return cls.of(
@@ -73,11 +73,11 @@ class DelayCounts:
         )
 
     def slice(self, first: int, last: int) -> DelayCounts:
-        """Some entries, by position."""
+        """Return the entries from `first` up to `last`."""
         return DelayCounts(self.moment[first:last], self.cell[:, first:last], self.count[first:last])
 
     def of_side(self, side: int) -> tuple[tuple[Times, Floats], tuple[Times, Times, Floats]]:
-        """The rows of one side: slots with counts; and moments and delays with counts."""
+        """Return the counts of one side: slots with counts, and moments and bins of delays with counts."""
         slots, delays = (np.flatnonzero((self.cell[0] == side) & (self.cell[1] == what)) for what in (_SLOT, _DELAY))
         return (
             (self.cell[2, slots], self.count[slots]),
@@ -87,17 +87,17 @@ class DelayCounts:
 
 @dataclass(frozen=True)
 class Tally:
-    """What some rows come to."""
+    """What some rows add to the answers of a window join."""
 
     deltas: Deltas = field(default_factory=Deltas.nothing)
     delays: DelayCounts = field(default_factory=DelayCounts.nothing)
-    earliest: int | None = None  # the first arrival; None if there is no row
+    earliest: int | None = None  # the first arrival of a row in time; None if there is none
     last: int | None = None  # the last arrival
-    too_late: int = 0
+    too_late: int = 0  # rows that came after the horizon
 
     @classmethod
     def total(cls, parts: Sequence[Tally]) -> Tally:
-        """Add up those of several buckets."""
+        """Add up the tallies of several buckets."""
         first = [part.earliest for part in parts if part.earliest is not None]
         last = [part.last for part in parts if part.last is not None]
         return cls(

@@ -1,7 +1,7 @@
-"""What is known of windows: how many rows of each side, how many pairs of them match, and the sum over these pairs.
+"""The totals of windows: how many rows each side has, how many pairs of them match, and the sum over these pairs.
 
-An aggregate of a window join is a function of these four numbers. They are kept for every open window and change with
-each row that arrives, however late, so they can be read at any moment.
+An aggregate of a window join is a function of these four numbers. They are kept per open window and change with each
+row that arrives, however late, so they can be read at any moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Totals:
-    """Some windows, in order, and what has been seen of each."""
+    """The totals of some windows, in their order."""
 
     window: Times
     left: Floats
@@ -32,32 +32,32 @@ class Totals:
         return len(self.window)
 
     def take(self, at: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Totals:
-        """Pick windows."""
+        """Return the totals of some of the windows."""
         return Totals(self.window[at], self.left[at], self.right[at], self.matches[at], self.total[at])
 
     @property
     def pairs(self) -> Floats:
-        """All pairs of a left and a right row."""
+        """The number of pairs of a left and a right row, matching or not."""
         return self.left * self.right
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """What is added to windows, by the moment from which on it is seen; in the order of moments, then of windows.
+    """Changes of windows' totals per (moment, window), in this order; the moment is the first at which they count.
 
-    It is a relation like any other: those of several buckets, or batches, are added up.
+    They are a relation: the changes of several buckets or batches are added up.
     """
 
     moment: Times
     window: Times
-    amounts: Floats  # rows of the left and the right side, matches, and the sum over these; by entries
+    amounts: Floats  # per entry: rows of the left and of the right side, matches, and the sum over these
 
     def __len__(self) -> int:
         return len(self.moment)
 
     @classmethod
     def nothing(cls) -> Deltas:
-        """No change."""
+        """Return no change."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((4, 0)))
 
     @classmethod
@@ -72,7 +72,7 @@ class Deltas:
 
     @classmethod
     def total(cls, parts: Sequence[Deltas]) -> Deltas:
-        """Add up those of several buckets."""
+        """Add up the changes of several buckets."""
         if not parts:
             return cls.nothing()
         return cls.of(
@@ -82,12 +82,12 @@ class Deltas:
         )
 
     def slice(self, first: int, last: int) -> Deltas:
-        """Some entries, by position."""
+        """Return the entries from `first` up to `last`."""
         return Deltas(self.moment[first:last], self.window[first:last], self.amounts[:, first:last])
 
 
 class OpenWindows(Stateful):
-    """The totals of all open windows; those that were never touched are zero."""
+    """The totals of all open windows; those of a window without rows are 0."""
 
     state_fields = ("_window", "_numbers")
 
@@ -97,7 +97,7 @@ class OpenWindows(Stateful):
         self._numbers = np.zeros((4, 0))
 
     def add(self, window: Times, amounts: Floats) -> None:
-        """Add to windows, each of which may be named several times; `amounts` has four rows."""
+        """Add to the totals of windows; a window may occur several times, and `amounts` has a row per total."""
         if not len(window):
             return
         coming, at = np.unique(window, return_inverse=True)
@@ -111,11 +111,11 @@ class OpenWindows(Stateful):
 
     @property
     def last(self) -> int | None:
-        """The last window that was touched; None if there is none."""
+        """The last window that has rows; None if there is none."""
         return int(self._window[-1]) if len(self._window) else None
 
     def read(self, first: int, last: int) -> Totals:
-        """The windows from the first up to, but not including, the last."""
+        """Return the totals of the windows from `first` up to, but not including, `last`."""
         window = np.arange(first, last)
         numbers = np.zeros((4, len(window)))
         start, stop = np.searchsorted(self._window, (first, last))
@@ -123,7 +123,7 @@ class OpenWindows(Stateful):
         return Totals(window, *numbers)
 
     def forget(self, before: int) -> None:
-        """Let windows before one go."""
+        """Drop the windows before `before`."""
         gone = int(np.searchsorted(self._window, before))
         if gone:
             self._window, self._numbers = self._window[gone:].copy(), self._numbers[:, gone:].copy()

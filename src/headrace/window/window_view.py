@@ -1,8 +1,9 @@
-"""A window join as a maintained view: pure functions over runs, like every other.
+"""A window join as a maintained view: pure functions over runs, like every other view.
 
-The first stage runs in the buckets of keys: rows that arrived are added to (window, key), and what windows grow by is
-sent on. The second runs in one bucket: it adds that up, goes on from what has been learned so far, and gives answers.
-Both stages keep runs and nothing else, so a window join is committed, restarted and read like any view.
+The first stage runs in the buckets of keys: it adds rows that arrived to the state per (window, key), and sends on how
+much the totals of windows grow. The second stage runs in one bucket: it adds these up, restores the estimators, and
+answers windows. Both stages keep runs and nothing else, so a window join is committed, restarted and read like any
+view.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ _ONE = 0  # the bucket of the second stage
 
 @dataclass(frozen=True)
 class Side:
-    """What is read of one stream."""
+    """What a window join reads of one stream."""
 
     table: str
     keys: tuple[Expression, ...]
     event: Expression
     arrival: Expression
-    value: Expression | None = None  # the aggregated column, if it is of this side
-    only: Expression | None = None  # which rows of the table are of this stream, if not all are
+    value: Expression | None = None  # the aggregated column, if this side has it
+    only: Expression | None = None  # the condition on rows of the table to be in this stream
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class WindowView(ViewKernel):
 
     Parameters
     ----------
-    revisions : what is told of a window: its "estimate", its "final" answer, or "all", the one corrected to the other.
-    by_key : whether it is also kept what each key of a window comes to.
+    revisions : which answers of a window are emitted: its "estimate", its "final" answer, or "all": the estimate, which
+        revisions and then the final answer replace.
+    by_key : whether the exact answers per key are kept too.
     """
 
     spec: WindowSpec
@@ -114,7 +116,7 @@ class WindowView(ViewKernel):
         return bucket
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
-        """Rows that belong to no window, or to no moment."""
+        """Return the reason per row that cannot be joined: a NULL, an event after its arrival, a value such as NaN."""
         side = self.streams[SIDES.index(source)]
         named = [
             *zip(side.keys, rows.keys, strict=True),
@@ -168,12 +170,12 @@ class WindowView(ViewKernel):
 
     @cached_property
     def keys(self) -> KeyLayout:
-        """How keys become words, which are the same on both sides."""
+        """How keys become words; equal keys of both sides have equal words."""
         types = tuple(expression.type for expression in self.streams[0].keys)
         return KeyLayout(types, (False,) * len(types), self.seed)
 
     def _arrivals(self, side: int, rows: Evaluated) -> tuple[Arrivals, NDArray[np.int64]]:
-        """Rows as arrivals, each as often as it is meant, and which row each of them is."""
+        """Return rows as arrivals, each as often as its multiplicity says, and which row each arrival is."""
         origin = np.repeat(np.arange(len(rows.diff)), rows.diff)
         value = _doubles(rows.arguments[2]) if len(rows.arguments) > 2 else np.zeros(len(rows.diff))
         event, arrival = (_micros(column) for column in rows.arguments[:2])
@@ -186,7 +188,7 @@ class WindowView(ViewKernel):
         return {_ROWS: self.matching.run(arrivals, moments)}
 
     def _delays(self, arrivals: Arrivals, moments: Times) -> dict[str, Run]:
-        """What estimators learn from the times of rows, whatever their keys; in one bucket, so that it is little."""
+        """Count delays, which estimators learn from; over all keys at once, which is less than per bucket of keys."""
         if not len(arrivals):
             return {}
         counts = DelayCounts.of_rows(self.spec, arrivals, moments)
@@ -196,7 +198,7 @@ class WindowView(ViewKernel):
     def _late(
         self, arrivals: Arrivals, rows: Evaluated, origin: NDArray[np.int64], at: NDArray[np.int64]
     ) -> dict[str, Run]:
-        """Rows that came after the horizon: they are kept aside, as they were."""
+        """Return the rows that came after the horizon, which are kept aside."""
         if not len(at):
             return {}
         some = arrivals.take(at)
@@ -235,7 +237,7 @@ class WindowView(ViewKernel):
     # -- the second stage ---------------------------------------------------------------------------------------------
 
     def restored(self, runs: Sequence[AnyRun]) -> tuple[Answers, Run | None]:
-        """What has been learned so far, as it is kept; and the run of that."""
+        """Return the answers and estimators as of the last step, and the run that has their state."""
         answers = Answers(
             self.spec,
             {self.estimator: make_estimator(self.estimator, self.spec, interval=self.interval)},
@@ -257,7 +259,7 @@ class WindowView(ViewKernel):
         return done
 
     def at_the_end(self, state: Sequence[AnyRun], answers: Sequence[AnyRun]) -> list[AnyRun]:
-        """All answers, if no row is to come any more: time goes on until every window is complete."""
+        """Return all answers, as if no more rows came and time passed until every window is complete."""
         known, _ = self.restored(state)
         run, _ = self._emitted(known.finish(), answers)
         return [*answers, *([] if run is None else [run])]
@@ -287,7 +289,7 @@ def _tally(incoming: Incoming) -> Tally:
 
 
 def _clock(arrival: Times) -> Run:
-    """When the first and the last of some rows arrived."""
+    """Return a run with the first and the last arrival of some rows."""
     return consolidate(COUNT, time_words(np.array([arrival.min(), arrival.max()]))[None, :], COUNT.ones(2), {})
 
 
@@ -298,7 +300,7 @@ def _delta_run(deltas: Deltas) -> Run:
 
 
 def _replaced(before: Run | None, text: str) -> tuple[Run, int]:
-    """A text in the place of the one before; and by how many entries the state grows."""
+    """Return a run that replaces the stored text, and by how many entries it grows the state."""
     values = pa.array([text], pa.large_string())
     if before is None or not before.rows:
         return Run(np.zeros((1, 1), np.uint64), COUNT.ones(1), {_TEXT: values}), 1
