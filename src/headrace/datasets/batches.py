@@ -1,7 +1,7 @@
 """Turn finished tables into a stream of change batches, as the papers do to measure maintenance.
 
-All tables grow in step and finish together, so every batch meets every other table half filled; deletions are of rows
-that are there at that moment. Only row numbers are kept for this, so a stream costs little beside its tables.
+All tables grow at the same pace and finish together, so that each batch joins with partly filled tables; a deletion is
+of a row that is there at that moment. Only row numbers are kept for this, so a stream costs little beside its tables.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def stream(
 ) -> Iterator[dict[str, pa.Table]]:
     """Yield change batches of `batch` rows that insert every row of the tables once.
 
-    Rows keep their order within a table and are interleaved over the tables in proportion to their sizes. Of each
-    batch after the first the fraction `deletes` deletes rows (exact copies, `__diff` = -1) of earlier batches, chosen
+    Rows keep their order within a table and are interleaved over the tables in proportion to their sizes. In each
+    batch after the first, the fraction `deletes` deletes rows (exact copies, `__diff` = -1) of earlier batches, chosen
     uniformly from those not deleted yet; they do not come back, so at 1/2 and above next to nothing is left, and a
     batch deletes only what there is. Tables without a change in a batch are not in it.
 

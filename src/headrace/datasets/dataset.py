@@ -57,7 +57,7 @@ class TableSpec:
 
     @classmethod
     def with_features(cls, name: str, ddl: str, *, apart: tuple[str, ...], key: tuple[str, ...] = ()) -> TableSpec:
-        """Describe a table all of whose columns are features, but those that are set `apart`."""
+        """Describe a table whose columns are all features, except for those in `apart`."""
         names = cls(name, ddl).schema.names
         return cls(name, ddl, key, tuple(column for column in names if column not in apart))
 
@@ -85,8 +85,8 @@ class Dataset:
     ----------
     tables : the fact table first, and each table shares a column with one before it: `join` depends on it.
     label : the feature that a model predicts from the others.
-    order : variable order: a variable a line, two spaces a level, after a colon the relations whose lowest variable
-        it is. Variables of one relation only are left out.
+    order : the variable order: one variable per line, two spaces per level, and after a colon the relations whose
+        lowest variable it is. Variables of one relation only are left out.
     about : one line for people.
     make : the generator of the columns of each table, from a scale and a source of random numbers.
     """
@@ -113,7 +113,7 @@ class Dataset:
         return next(table for table in self.tables if table.name == name)
 
     def generate(self, scale: float, seed: int = 0) -> dict[str, pa.Table]:
-        """Make the tables; equal arguments give equal tables. What scale 1 means is said in the data set's module.
+        """Make the tables; equal arguments give equal tables. The data set's module says what scale 1 means.
 
         The rows of a table come in random order, so that a stream of them meets its keys in no helpful order.
         """
@@ -150,7 +150,7 @@ def shrunk(full: int, scale: float, *, least: int = 1, power: float = 1.0) -> in
 
 
 def skewed(random: np.random.Generator, members: int, size: int, power: float = 2.0) -> NDArray[np.int64]:
-    """Draw member numbers of which the low ones come most often, as shops and products do in life."""
+    """Draw member numbers, low ones most often: few shops and products have most sales."""
     return (members * random.random(size) ** power).astype(np.int64)
 
 

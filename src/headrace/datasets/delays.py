@@ -1,8 +1,8 @@
 """Laws of delay: how long after its event a tuple of a stream arrives.
 
-An estimator of a window join is as good as its idea of the delays, so it has to be tried on laws that are bounded and
-heavy-tailed, that change over time, and that hang on the key. Each law is a small value here, and laws are made of
-laws. All times are whole microseconds.
+An estimator of a window join is as good as its idea of the delays, so it has to be tried on laws that are bounded or
+heavy-tailed, that change over time, and that depend on the key. Each law is a small value, and laws combine other laws.
+All times are whole microseconds.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _TIME = pa.timestamp("us", "UTC")
 class Stream:
     """Tuples in the order in which they arrive; those that arrive together, in the order in which they happened.
 
-    Make one with `Stream.of`, which sorts; the constructor believes what it is given.
+    Make one with `Stream.of`, which sorts and checks; the constructor does neither.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Stream:
 
     @property
     def delays(self) -> Numbers:
-        """How late each tuple is, in microseconds."""
+        """The delay of each tuple, in microseconds."""
         return self.arrival - self.event
 
     def take(self, positions_or_mask: ArrayLike) -> Stream:
@@ -195,7 +195,7 @@ def read_recorded(path: str | PathLike[str]) -> tuple[Numbers, Values]:
     """Read the keys and values of a recorded stream, in the order of the file, for `restamp`.
 
     The file is CSV with a header. Besides `key` and `value` the files of the papers have `eventTime` and `arrivalTime`;
-    those and other columns are passed over.
+    those and other columns are ignored.
     """
     way_out = "give a CSV file with the header key,value,eventTime,arrivalTime and numbers below it"
     types = {"key": pa.int64(), "value": pa.float64()}
@@ -232,7 +232,7 @@ def evenly(rate: Rate, length_us: int) -> Numbers:
 
 
 def poisson(rng: np.random.Generator, rate: Rate, length_us: int) -> Numbers:
-    """Return event times from 0 to before `length_us` that know nothing of one another; the rate is their mean."""
+    """Return event times from 0 to before `length_us` that are independent of one another; the rate is their mean."""
     pieces = _Pieces.of(rate, length_us)
     # Given how many there are, they are uniform over what is due.
     return pieces.times(np.sort(rng.random(rng.poisson(pieces.total / _SECOND))) * pieces.total)

@@ -2,7 +2,7 @@
 
 Scale 1 is 1,000,000 sales over 1,700 days, 54 stores and 4,000 items; above it only sales grow, below it there are
 fewer days and items. Every category (a city, a kind of holiday, a family of items) is an INT code, since features are
-numbers; holiday has exactly one row a date, type 0 standing for an ordinary day.
+numbers; holiday has exactly one row per date, type 0 standing for an ordinary day.
 """
 
 from __future__ import annotations

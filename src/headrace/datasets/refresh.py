@@ -1,7 +1,7 @@
 """A stream of steps over the eight tables of TPC-H: its refresh functions, and changes of everything else.
 
 TPC-H itself only ever inserts orders (RF1) and deletes orders (RF2), each with their lineitems. Views over all tables
-meet more in life: rows of every table come, leave, come back and change, whatever refers to them. A stream is a
+meet more than that: rows of every table come, leave, come back and change, whatever refers to them. A stream is a
 function of its tables, its length and a seed, and deletes only rows that are there.
 """
 

@@ -1,7 +1,7 @@
 """New and changed rows of TPC-H, within the domains that its specification gives them (section 4.2.3).
 
 New rows are copies of others under new keys, so that they are as plausible as those. Values that queries look for
-are drawn far more often than in nature: at a small scale hardly an answer would change otherwise.
+are drawn far more often than others: at a small scale hardly an answer would change otherwise.
 """
 
 from __future__ import annotations

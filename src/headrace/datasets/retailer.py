@@ -1,7 +1,7 @@
 """Retailer: a snowflake around stock counts, whose fact table is nearly all of the data.
 
 Scale 1 is 1,000,000 inventory rows; above it only inventory and weather grow. As in the original about 70 items are
-counted a visit, a place and a day, and weather has a row for every visit: 14,285 at scale 1. Below scale 1 the
+counted per visit (a place and a day), and weather has one row per visit: 14,285 at scale 1. Below scale 1 the
 dimensions shrink too. (locn, dateid, ksn) is unique.
 """
 

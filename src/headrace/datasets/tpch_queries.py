@@ -1,7 +1,7 @@
 """The queries of TPC-H as texts: its own 22 with validation parameters, and the four that CrocodileDB adds.
 
-Benchmarks and tests share one file a query. These stand with the tests; a built package has a copy beside this module,
-which `setup.py` puts there, so that an installed Headrace needs no checkout.
+Benchmarks and tests share one file per query. The files stand with the tests; a built package has a copy beside this
+module, which `setup.py` puts there, so that an installed Headrace needs no checkout.
 """
 
 from __future__ import annotations

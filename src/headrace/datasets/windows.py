@@ -35,7 +35,7 @@ class Updates:
     Attributes
     ----------
     tables : the rows, by table.
-    sequence : one number an update. The rows of all tables are numbered through from 1, table after table; the number
+    sequence : one number per update. The rows of all tables are numbered through from 1, table after table; the number
         of a row inserts it, and its negative deletes it.
     """
 
@@ -44,18 +44,18 @@ class Updates:
 
     @property
     def total(self) -> int:
-        """How many updates there are."""
+        """The number of updates."""
         return len(self.sequence)
 
     def __len__(self) -> int:
         return self.total
 
     def first(self, count: int) -> Updates:
-        """The first so many updates."""
+        """Return the first `count` updates."""
         return Updates(self.tables, self.sequence[:count])
 
     def rows_left(self) -> dict[str, pa.Table]:
-        """The rows that are there after all updates."""
+        """Return the rows that are there after all updates."""
         ends = np.cumsum([0, *(table.num_rows for table in self.tables.values())])
         net = np.zeros(ends[-1], np.int64)
         np.add.at(net, np.abs(self.sequence).astype(np.int64) - 1, np.sign(self.sequence))

@@ -17,7 +17,7 @@ NAME = "prediction"
 
 
 def predict(frame: Any, features: Sequence[str], coef: Doubles, intercept: float) -> Any:
-    """Predict for each row; what is returned depends on the kind of table (see `LinearRegression.predict`)."""
+    """Predict per row; the kind of table decides what is returned (see `LinearRegression.predict`)."""
     if is_spark(frame):
         check_columns(frame.columns, features)
         return frame.withColumn(NAME, _expression(features, coef, intercept))
@@ -64,7 +64,7 @@ def _expression(features: Sequence[str], coef: Doubles, intercept: float) -> Any
 
 
 def spark_column(name: str) -> Any:
-    """A column of Spark as a double, by its name, whatever is in it."""
+    """Return a column of Spark as DOUBLE, by its name, which may have any characters."""
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`").cast("double")

@@ -1,4 +1,4 @@
-"""Predictions by one model a group: each row is predicted by the model of its group, and by none if it has none."""
+"""Predictions by one model per group; rows of a group without a model get none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def predict_by_group(frame: Any, groups: Sequence[str], models: Models) -> Any:
     Parameters
     ----------
     frame : a pandas DataFrame, an Arrow table or a Spark DataFrame with the groups and the features as columns.
-    groups : the columns that tell the group.
+    groups : the columns that name the group.
     models : the model of each group, by the values of these columns.
     """
     if is_spark(frame):
@@ -45,7 +45,7 @@ def _on_pandas(frame: pd.DataFrame, groups: Sequence[str], models: Models) -> pd
 
 
 def _on_spark(frame: Any, groups: Sequence[str], models: Models) -> Any:
-    """Join the coefficients, which are few, to the rows, and let Spark evaluate the sum."""
+    """Join the coefficients, which are few, to the rows; Spark evaluates the sum."""
     from pyspark.sql import functions as F
 
     features = next(iter(models.values())).feature_names_ if models else ()

@@ -1,8 +1,8 @@
-"""What a covariance view says of its join: how many rows, the sums of its features and of their products.
+"""The moments of a join, which a covariance view keeps: its number of rows, the sums of features and of their products.
 
 Second moments lose digits where a mean is large against the spread, because the spread is then a small difference of
-two large sums. So features may be lifted less a shift, a number near their mean; everything that needs differences
-works on the shifted moments, and only what is shown to a user is shifted back.
+two large sums. So a number near its mean, the shift, may be subtracted from a feature before it is summed. Everything
+that needs differences works on the shifted moments, and only what is shown to a user is shifted back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Moments:
     shifted_sums, shifted_cofactor
         The sums of (x - shift), and of the products of any two of them, as a full symmetric matrix.
     shift
-        What was taken off each feature before it was summed; nothing, if left out.
+        What was subtracted from each feature before it was summed; 0 by default.
     """
 
     features: tuple[str, ...]
@@ -140,7 +140,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def instead(wrong: Sequence[str], known: Sequence[str]) -> str:
-    """Say which of the known names may have been meant."""
+    """Return a hint: the known names that an unknown one resembles."""
     near = [match for name in wrong for match in get_close_matches(name, known, n=2, cutoff=0.5)]
     if near:
         return f"did you mean {listed(list(dict.fromkeys(near)))}?"

@@ -1,8 +1,8 @@
 """Linear regression from moments: the rows of the join are never read, so that refitting takes microseconds.
 
 Normal equations have a bad name because they square the condition number of the data. What they lose is mostly due
-to means and units, so both are taken out first (the matrix solved is one of correlations), and what is left of a
-linear dependence between features is detected and told, not divided by.
+to means and units, so both are removed first: the matrix that is solved is one of correlations. A linear dependence
+between features that remains is detected and reported, not divided by.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 class CollinearWarning(UserWarning):
-    """Features that the data cannot tell apart: of the best models, the one with the smallest coefficients is given."""
+    """Features depend on one another: of the best models, the one with the smallest coefficients is returned."""
 
 
 class NotConvergedWarning(UserWarning):
@@ -228,7 +228,7 @@ class _System:
         return cls(matrix, centred[:-1, -1] / scale, scale, unsure, large_means)
 
     def null_space(self) -> Doubles:
-        """Return the directions that the data say nothing of, as columns; none, if all is well."""
+        """Return the directions that the data do not determine, as columns."""
         at_most = self.unsure
         try:
             # The square of a pivot is what the features before leave unexplained of one.
@@ -241,7 +241,7 @@ class _System:
         return empty
 
     def solve(self, null: Doubles) -> Doubles:
-        """Solve where the data say something, by Cholesky if that is everywhere."""
+        """Solve in the directions that the data determine; by Cholesky if these are all."""
         missing = null.shape[1]
         if not missing:
             lower = np.linalg.cholesky(self.matrix)
@@ -252,7 +252,7 @@ class _System:
         return some
 
     def dependences(self, names: tuple[str, ...]) -> str:
-        """Say which features are constant, or combinations of which others, by a Cholesky with pivots."""
+        """Describe the features that are constant or combinations of others, found by a Cholesky with pivots."""
         left, chosen = self.matrix.copy(), []
         while left.size and np.max(np.diagonal(left)) > self.unsure:
             pivot = int(np.argmax(np.diagonal(left)))
@@ -273,7 +273,7 @@ class _System:
 
 
 def _smallest(coef: Doubles, null: Doubles) -> Doubles:
-    """Take off what could be added without changing a prediction, which leaves the smallest coefficients."""
+    """Remove the part of coefficients that changes no prediction, which leaves the smallest ones."""
     if null.shape[1] == 0:
         return coef
     basis = np.linalg.qr(null)[0]

@@ -1,6 +1,6 @@
 """Change batches as Parquet files: what a maintained view and its peers read, the same bytes for all of them.
 
-Files are written before anything is timed. A batch is a folder with a file for each table that changes in it; without
+Files are written before anything is timed. A batch is a folder with one file per table that changes in it; without
 deletions there is no `__diff` column, as nobody who only inserts writes one.
 """
 
@@ -42,7 +42,7 @@ class Batches:
 
     @property
     def full(self) -> int:
-        """How many batches are full: the last one may be what was left over."""
+        """The number of full batches: the last one may have fewer rows."""
         return len(self.rows) - (len(self.rows) > 1 and self.rows[-1] < self.rows[0])
 
     def read(self, number: int) -> dict[str, pa.Table]:
@@ -50,12 +50,12 @@ class Batches:
         return {path.stem: pq.ParquetFile(path).read() for path in sorted(self._place(number).iterdir())}
 
     def paths(self, table: str, count: int) -> list[str]:
-        """The files that the first batches have for a table."""
+        """Return the files of a table in the first `count` batches."""
         files = [self._place(number) / f"{table}.parquet" for number in range(count)]
         return [str(path) for path in files if path.exists()]
 
     def write_rows(self, folder: Path, table: str, count: int) -> str:
-        """Write the rows that a table has after the first batches, which is what is there to recompute from."""
+        """Write the rows that a table has after the first `count` batches, to recompute from; return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{table}.parquet"
         changes = pa.concat_tables(pq.ParquetFile(file).read() for file in self.paths(table, count))

@@ -1,4 +1,4 @@
-"""What can be asked of the benchmarks of covariance over joins: the data, how it comes, and who takes part."""
+"""The command-line options of the covariance benchmarks: the data, its batches, and the strategies and peers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PEERS = ("recompute", "recompute-numpy", "f-sql")
 
 
 def parser(name: str, about: str) -> argparse.ArgumentParser:
-    """Make the parser of one of the benchmarks."""
+    """Return the parser of one of the benchmarks; `about` is its description."""
     made = argparse.ArgumentParser(prog=f"headrace bench {name}", description=about)
     scale = DATA[name][1]
     # The other strategies are for smaller scales: at these, first-order lists more join rows than fit in memory.
     known, usual = [*STRATEGIES, *PEERS], [STRATEGIES[0], *PEERS[:2]]
     add = made.add_argument
     add("--scale", type=float, default=scale, help=f"scale of the data set (default {scale:g})")
-    add("--batch", type=int, default=1_000_000, help="rows a batch, over all tables (default 1 million)")
+    add("--batch", type=int, default=1_000_000, help="rows per batch, over all tables (default 1 million)")
     add("--batches", type=int, default=None, help="stop after so many batches (default: when all rows are in)")
     add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
     add(
@@ -35,7 +35,12 @@ def parser(name: str, about: str) -> argparse.ArgumentParser:
         default=usual,
         help=f"which to run, with commas (default {','.join(usual)}; known are {', '.join(known)})",
     )
-    add("--time-limit", type=float, default=60.0, help="seconds a strategy; it ends after the batch in which they pass")
+    add(
+        "--time-limit",
+        type=float,
+        default=60.0,
+        help="seconds per strategy; it ends after the batch in which they pass",
+    )
     add("--recompute-after", type=int, default=10, help="how many batches are in when Spark recomputes (default 10)")
     add(
         "--order", choices=["paper", "chosen"], default="paper", help="the papers' variable order, or Headrace's choice"

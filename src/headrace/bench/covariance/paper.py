@@ -1,4 +1,4 @@
-"""A plan on more cores than this machine has, by arithmetic: what goes through the exchange, and who does the work.
+"""How fast a plan would be on more cores than this machine has, by arithmetic over its exchange and its tasks.
 
 The unit of work is one number read or written: a row that is lifted writes its payload, a lookup reads a key, a match
 writes the payload of the view that it changes. That is coarse, but what bounds a speed-up is not the unit: it is the
@@ -51,11 +51,11 @@ class Input:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of one key with its payload."""
+        """The bytes of one key with its payload."""
         return NUMBER * (self.key_columns + width(self.degree))
 
     def sent(self, tasks: int) -> float:
-        """How many keys all tasks send, each of which sums its share of the rows by key first.
+        """Return how many keys all tasks send together; each sums its share of the rows per key first.
 
         Of K keys, r rows drawn at random meet K (1 - (1 - 1/K)^r).
         """
@@ -65,7 +65,7 @@ class Input:
         return min(self.rows, max(self.keys, tasks * self.keys * (1 - missed)))
 
     def share(self, buckets: int) -> float:
-        """The share of the rows in the fullest of so many buckets.
+        """Return the share of the rows in the fullest of so many buckets.
 
         Hashing V values into n buckets leaves the fullest with about V/n + sqrt(2 ln(n) V/n) of them; a value that
         many rows have cannot be split at all.
@@ -75,7 +75,7 @@ class Input:
         return min(1.0, max(even + chance, self.largest))
 
     def work(self, tasks: int) -> float:
-        """Numbers that the busiest of so many tasks handles."""
+        """Return how many numbers the busiest of so many tasks reads and writes."""
         lookups, share = self.keys * self.key_columns, self.share(tasks)
         lifting = self.rows * width(self.degree) / tasks if self.lifted else 0.0
         if self.replicated:  # every bucket looks all of it up; what it finds there is its share
@@ -84,7 +84,7 @@ class Input:
 
 
 def on_paper(inputs: Sequence[Input], root_degree: int, cores: int) -> dict[str, float]:
-    """Estimate one batch on so many cores, a bucket each.
+    """Estimate one batch on so many cores, with one bucket per core.
 
     The speed-up is what the spread of the work allows: an exchange and the start of a job cost time on top.
 
@@ -147,7 +147,7 @@ def inputs_of(
 def _changed(
     plan: MaintenancePlan, number: int, entries: Mapping[int, int], batch: Mapping[str, pa.Table]
 ) -> tuple[float, float]:
-    """Rows and distinct keys that change in a view: known of a relation, at most so many of a view above some."""
+    """Return how many rows and distinct keys change in a view: exact for a relation, an upper bound for other views."""
     view = plan.views[number]
     changes = [batch[name] for name in sorted(view.relations) if name in batch]
     if view.relation is not None:
@@ -170,7 +170,7 @@ def _matches(
     entries: Mapping[int, int],
     batch: Mapping[str, pa.Table],
 ) -> float:
-    """Numbers that the statements of one input write, in all buckets."""
+    """Return how many numbers the statements of one input write, over all buckets."""
     total, changed = 0.0, keys
     for statement in trigger.statements:
         pairs = changed * _fan_out(plan, statement, entries)
@@ -186,7 +186,7 @@ def _matches(
 
 
 def _fan_out(plan: MaintenancePlan, statement: Statement, entries: Mapping[int, int]) -> float:
-    """How many keys match a changed one: 1 where all are found by their whole key, else as many as on average."""
+    """Return how many keys match a changed key, on average; 1 where the other views are probed by their whole key."""
     found = 1.0
     there = max(entries.get(statement.source, 0), 1)
     for probe in statement.probes:
@@ -197,7 +197,7 @@ def _fan_out(plan: MaintenancePlan, statement: Statement, entries: Mapping[int, 
 
 
 def _skew(relations: frozenset[str], variable: str | None, batch: Mapping[str, pa.Table]) -> tuple[float, int]:
-    """The share of the most frequent value, and the number of values, in the relation that is skewed most."""
+    """Return the share of the most frequent value, and the number of values, in the most skewed relation."""
     found = [(0.0, 0)]
     for name in relations & batch.keys():
         rows = batch[name]

@@ -1,7 +1,7 @@
 """Spark as the recompute peer: the same moments over the Parquet files of all batches so far.
 
 Nothing of Headrace's state is read, and Spark's adaptive execution is on: this is how one would recompute with Spark
-alone. There are two ways: a SQL query with a sum for every product, and the join's rows multiplied by NumPy in Python
+alone. There are two ways: a SQL query with one sum per product, and the join's rows multiplied by NumPy in Python
 workers, which is what one writes when that query is too slow. Wide joins can take hours either way, so both are
 cancelled at a time limit, and what is reported then is a lower bound.
 """
@@ -34,7 +34,7 @@ _GRACE = 60.0  # seconds that cancelled tasks have to notice it
 
 @dataclass(frozen=True)
 class Recomputation:
-    """How long a query took; without moments it was cancelled, and took at least so long."""
+    """The time and the answer of a query; without moments it was cancelled, and would have taken longer."""
 
     seconds: float
     moments: Moments | None
@@ -45,7 +45,7 @@ Query = Callable[[SparkSession], Numbers]
 
 
 def by_sql(statement: str) -> Query:
-    """Run a query whose one row is the answer."""
+    """Return a query by SQL, whose answer is one row."""
 
     def run(session: SparkSession) -> Numbers:
         # Hundreds of sums make one generated method that is too long for the JVM to compile, and Spark's operators
@@ -58,7 +58,7 @@ def by_sql(statement: str) -> Query:
 
 
 def by_numpy(data: Dataset) -> Query:
-    """Have Spark join, and NumPy multiply what is joined."""
+    """Return a query in which Spark joins, and NumPy multiplies the joined rows in Python workers."""
 
     def run(session: SparkSession) -> Numbers:
         doubles = [f"CAST({name} AS DOUBLE) AS {name}" for name in data.features]
@@ -81,7 +81,7 @@ def _summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def recompute(
     spark: SparkSession, data: Dataset, query: Query, batches: Batches, count: int, folder: Path, limit: float
 ) -> Recomputation:
-    """Recompute the moments of a data set after some batches, twice, and give the better time."""
+    """Recompute the moments of a data set after `count` batches, twice; return the faster run."""
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "true")
     for table in data.tables:
@@ -106,7 +106,7 @@ def recompute(
 
 
 def within(spark: SparkSession, seconds: float, work: Callable[[], T]) -> T | None:
-    """Run Spark jobs, and cancel them once the time is over; None then."""
+    """Run Spark jobs and return their answer; cancel them when the time is over, and return None."""
     group = f"headrace-bench-{uuid.uuid4().hex}"
     answers: list[T] = []
     errors: list[Exception] = []

@@ -1,7 +1,7 @@
 """What it costs to refit a regression after every batch, beside the batch itself.
 
-A descent that goes on from the last parameters has little left to do after a small change; how little is told beside
-the iterations that one from scratch takes, and beside the closed form.
+A descent from the last parameters has little left to do after a small change. Its iterations are reported beside those
+of a descent from scratch, and its time beside that of the closed form.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.learn.regression import LinearRegression
 
 
 class Refits:
-    """Fits after each batch of one run."""
+    """Times the fits after each batch of one run."""
 
     def __init__(self, label: str) -> None:
         self._warm = LinearRegression(label, solver="gradient")
@@ -27,7 +27,7 @@ class Refits:
         self._iterations: list[tuple[int, int]] = []  # from the last parameters, and from scratch
 
     def after(self, handle: Covariance, batch_seconds: float) -> None:
-        """Refit to the moments of the last step; reading them is part of what it costs."""
+        """Refit to the moments of the last step; the time to read them counts."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the data sets have features that depend on one another
             try:
@@ -47,7 +47,7 @@ class Refits:
         self._iterations.append((self._warm.iterations_, scratch.iterations_))
 
     def results(self) -> list[dict[str, Any]]:
-        """A row for each solver."""
+        """Return one row per solver."""
         if not self._batches:
             return []
         # The first fit has nothing to go on from.

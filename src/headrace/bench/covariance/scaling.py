@@ -25,10 +25,10 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="headrace bench scaling", description=__doc__)
     parser.add_argument("--benches", nargs="+", default=["housing", "retailer"], help="which benchmarks")
     parser.add_argument("--scales", type=float, nargs="+", default=None, help="their scales (default: their own)")
-    parser.add_argument("--batch", type=int, default=1_000_000, help="rows a batch (default 1 million)")
+    parser.add_argument("--batch", type=int, default=1_000_000, help="rows per batch (default 1 million)")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="cores to measure with (default 1 2)")
     parser.add_argument("--on-paper", type=int, default=64, help="cores to estimate for (default 64)")
-    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds a run (default 300)")
+    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds per run (default 300)")
     options = parser.parse_args(argv)
     if options.scales is not None and len(options.scales) != len(options.benches):
         parser.error("give --scales one number for each of --benches")
@@ -70,7 +70,7 @@ def _run(bench: str, cores: int, scale: list[str], options: argparse.Namespace) 
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     shown = Table(title=f"scaling: batches of {result['config']['batch']:,} rows")
     for column in ("case", ">rows", ">seconds", ">rows/s", ">steady"):
         shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")

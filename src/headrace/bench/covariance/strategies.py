@@ -56,7 +56,7 @@ _RELATIVE = 1e-9
 
 @dataclass
 class _Run:
-    """What one strategy did."""
+    """The measurements of one strategy."""
 
     strategy: str
     seconds: list[float] = field(default_factory=list)  # of each batch, with reading its files
@@ -225,7 +225,7 @@ class _Bench:
         return done
 
     def _on_paper(self, handle: Covariance, explained: Report) -> dict[str, Any]:
-        """Estimate what one full batch, the last, would be on more cores."""
+        """Estimate the last full batch on more cores."""
         kernel = handle.planned.kernel
         assert isinstance(kernel, JoinView)
         plan = kernel.plan
@@ -322,7 +322,7 @@ class _Bench:
 
 
 def _compare(results: list[dict[str, Any]], reference: _Run, other: str, moments: dict[int, Moments]) -> None:
-    """Compare moments after the most batches that both have seen; a benchmark of wrong answers is worth nothing."""
+    """Compare moments after the last batch that both strategies have seen; a wrong answer stops the benchmark."""
     common = sorted(reference.moments.keys() & moments.keys())
     if not common:
         return
@@ -343,7 +343,7 @@ def _compare(results: list[dict[str, Any]], reference: _Run, other: str, moments
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config = result["config"]
     shown = Table(
         title=f"{result['bench']}: scale {config['scale']:g}, {config['rows']:,} rows in {config['batches']} batches, "

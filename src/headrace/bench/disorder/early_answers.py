@@ -2,7 +2,7 @@
 
 Every method sees the same rows in the order of their arrival and answers each window at omega, before all of its rows
 are there: joins that answer by what has arrived (behind watermarks, a K-slack buffer, eagerly and lazily), and the
-estimators. None is told the rate or the law of delays. What windows come to in the end is counted by NumPy.
+estimators. None is given the rate or the law of delays. NumPy counts the final answers.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ def _parser() -> argparse.ArgumentParser:
         default=None,
         help="when windows are answered, ms after their start, with commas (7,10,12; q3: 200,300,600)",
     )
-    add("--windows", type=int, default=200, help="windows a stream that are measured (default 200)")
+    add("--windows", type=int, default=200, help="windows per stream that are measured (default 200)")
     add("--warm", type=int, default=None, help="windows before these (default 50; q3: 400, as they complete later)")
     add("--seeds", type=int, default=5, help="streams, each with a seed of its own (default 5)")
     add("--methods", default=",".join(METHODS), help=f"which, with commas (default all: {','.join(METHODS)})")
-    add("--rate", type=float, default=_RATE, help="tuples a second of each side (default 100,000)")
+    add("--rate", type=float, default=_RATE, help="tuples per second of each side (default 100,000)")
     add("--keys", type=int, default=None, help=f"keys of {MICRO} (default {_KEYS})")
     add("--skew", type=float, default=None, help=f"Zipf's exponent of the keys of {MICRO} (default 0)")
     add("--arrivals", choices=["even", "poisson"], default="even", help="how events are spaced (default even)")
@@ -158,7 +158,7 @@ def _checked(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Names
         if not least <= getattr(options, name) <= _MOST:
             parser.error(f"--{name} {getattr(options, name)}: give a number from {least} to {_MOST:,}")
     if not 1e3 <= options.rate <= 1e7:  # with fewer, most windows would have no rows to join
-        parser.error(f"--rate {options.rate:g}: give tuples a second, from 1,000 to 10 million")
+        parser.error(f"--rate {options.rate:g}: give tuples per second, from 1,000 to 10 million")
     if not 0 <= options.skew <= 10:
         parser.error(f"--skew {options.skew:g}: give a number from 0 to 10")
     if options.change != NO_CHANGE:
@@ -167,7 +167,7 @@ def _checked(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Names
 
 
 def _check_change(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Windows after a change must be enough to see errors fall again."""
+    """Refuse a run with too few windows after the change to see errors fall again."""
     query, windows = QUERIES[options.query], options.windows
     shape = Workload(query, None, windows=windows, warm=0, longest=0, change=options.change)
     visible = max(shape.visible_at(round(omega * 1e3)) or 0 for omega in options.omega)
@@ -206,7 +206,7 @@ def _is_usual(options: argparse.Namespace) -> bool:
 
 
 def _warm_up(options: argparse.Namespace) -> None:
-    """Go through everything once, which compiles the kernels."""
+    """Run all methods over a small stream, which compiles the kernels."""
     omega = options.omega[0]
     query, length = QUERIES[options.query], round(omega * 1e3)
     small = Workload(query, None, windows=_WARM_WINDOWS, warm=_WARM_WINDOWS, longest=length, rate=20_000.0)

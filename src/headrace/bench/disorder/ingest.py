@@ -1,7 +1,7 @@
-"""How many tuples a second a window join takes in, on one core and on two, in large batches.
+"""How many tuples per second a window join takes in, on one core and on two, in large batches.
 
-Each core has the rows of its keys in a join of its own, as after an exchange by key, and what windows come to is added
-up. Cores are threads: the kernels let go of the interpreter, and processes were measured to be no faster.
+Each core joins the rows of its keys in a bucket of its own, as after an exchange by key, and the totals of windows are
+added up. Cores are threads: the kernels release the interpreter lock, and processes were measured to be no faster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REPEAT = 5
 
 
 def ingest(spec: WindowSpec, workload: Workload, tell: Tell) -> list[dict[str, Any]]:
-    """Measure all of a join's ingest, and its exact part alone: without the delays that estimators learn from."""
+    """Measure a join's ingest, and its exact part alone: without counting the delays that estimators learn from."""
     if max(_CORES) > usable_cores():
         raise HeadraceError(
             f"--ingest uses {max(_CORES)} cores, and this process may use {usable_cores()}.",
@@ -66,7 +66,7 @@ def ingest(spec: WindowSpec, workload: Workload, tell: Tell) -> list[dict[str, A
 
 
 def _made(workload: Workload) -> tuple[Arrivals, float]:
-    """The tuples, and the sum of what all of their windows come to."""
+    """Return the tuples, and the sum of the answers of all their windows."""
     windows = int(_TUPLES / (2 * workload.rate) * 1e6 / LENGTH) + 1
     sides = replace(workload, windows=windows, warm=0, change=NO_CHANGE).sides(0)
     arrivals = Arrivals.of(sides.left, sides.right)
@@ -99,7 +99,7 @@ def _timed(
     start: Callable[[WindowSpec], Take],
     given: Sequence[list[Arrivals]],
 ) -> tuple[float, float]:
-    """The seconds that all buckets take together, and the sum of what they come to."""
+    """Return the seconds until all buckets are done, and the sum of the answers of all windows."""
     ready = Barrier(len(given) + 1)
 
     def work(batches: list[Arrivals]) -> float:

@@ -12,7 +12,7 @@ from headrace.errors import SchemaError
 from headrace.window.arrivals import Arrivals
 from headrace.window.spec import Times
 
-_SLOTS = 16  # that the memory of lateness is divided into
+_SLOTS = 16  # of time, per which the largest lateness is remembered
 _PIECES = 64  # sorted pieces of a buffer, beyond which they become one
 _NEVER = -(1 << 62)
 _NO_TIMES = np.zeros(0, np.int64)
@@ -22,9 +22,9 @@ _NONE = Arrivals(np.zeros(0, np.int8), np.zeros((1, 0), np.uint64), np.zeros(0),
 class KSlack:
     """Holds rows back until the newest event time is `slack` beyond theirs, so that they leave in their order.
 
-    The slack is the largest lateness that was seen of late: how far a row was behind the newest one when it arrived. A
-    row that is later than any before it leaves at once, and the slack grows for those to come. However rows are cut
-    into batches, the same leave, in the same order.
+    The slack is the largest recent lateness: how far a row was behind the newest one when it arrived. A row that is
+    later than any before it leaves at once, and the slack grows for those to come. Rows leave in the same order
+    however they are cut into batches.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class KSlack:
 
     @property
     def slack(self) -> int:
-        """How long rows are held back now."""
+        """The time by which rows are held back now."""
         return max(self._lateness.values(), default=0)
 
     def add(self, arrivals: Arrivals, stop: int | None = None) -> tuple[Arrivals, int]:
-        """Take rows in; give those that leave, and how many were taken: fewer if the frontier comes to `stop`."""
+        """Take rows in, until the frontier reaches `stop`; return the rows that leave, and how many were taken."""
         if not len(arrivals) or (stop is not None and self.frontier >= stop):
             return arrivals.slice(0, 0), 0
         newest = np.maximum.accumulate(np.maximum(arrivals.event, self._newest))
@@ -66,14 +66,14 @@ class KSlack:
         return left, taken
 
     def flush(self, before: int) -> Arrivals:
-        """Let rows before a time leave now, in their order."""
+        """Return the rows before a time, which leave now, in their order."""
         cuts = [int(np.searchsorted(piece.event, before)) for piece in self._held]
         left = [piece.slice(0, cut) for piece, cut in zip(self._held, cuts, strict=True) if cut]
         self._cut(cuts)
         return by_event(left) if left else _NONE
 
     def _slack(self, slot: Times, lateness: Times) -> Times:
-        """The slack at each row, by all that came before it and itself."""
+        """Return, per row, the slack after all rows up to it."""
         slack = np.empty_like(lateness)
         known = dict(self._lateness)
         for first, last in pairwise([*heads(slot), len(slot)]):

@@ -1,4 +1,4 @@
-"""What is measured of methods under disorder, over all windows of all streams: errors, intervals, latency, speed."""
+"""The measures of a method over all windows of all streams: errors, coverage of intervals, latency and speed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.bench.disorder.methods import ESTIMATING, MethodAnswers
 from headrace.bench.disorder.ratios import allowed_error
 from headrace.bench.disorder.workload import LENGTH, Floats, Numbers, Sides, Workload
 
-RECOVERY = 10  # windows that one level of errors is taken of
+RECOVERY = 10  # windows over which errors are averaged
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What one method said of one stream, beside what its windows came to; the rows of the stream are let go."""
+    """The answers of one method over one stream, beside the true ones; the rows of the stream are not kept."""
 
     truth: Floats
     said: MethodAnswers
@@ -26,13 +26,13 @@ class Sample:
 
     @classmethod
     def of(cls, sides: Sides, said: MethodAnswers) -> Sample:
-        """Measure all that rows are needed for."""
+        """Measure what needs the rows of the stream."""
         latencies = _latencies(sides, said)
         return cls(sides.truth, said, float(np.quantile(latencies, 0.95)) if len(latencies) else math.nan)
 
     @property
     def errors(self) -> Floats:
-        """The relative errors; not a number where a window comes to nothing, without end where nothing was said."""
+        """The relative error per window; NaN where the true answer is 0, infinite where there is no answer."""
         off, size = np.abs(self.said.value - self.truth), np.abs(self.truth)
         found: Floats = np.divide(off, size, out=np.full(len(size), np.nan), where=size > 0)
         found[(size > 0) & ~np.isfinite(found)] = np.inf
@@ -42,7 +42,7 @@ class Sample:
 def row_of(
     query: str, data: str, workload: Workload, method: str, omega_ms: float, samples: Sequence[Sample]
 ) -> dict[str, Any]:
-    """Make the row of one method at one omega."""
+    """Return the row of results of one method at one omega."""
     said = [sample.said for sample in samples]
     error = np.stack([sample.errors for sample in samples])
     known = error[~np.isnan(error)]
@@ -75,7 +75,7 @@ def row_of(
 
 
 def _latencies(sides: Sides, said: MethodAnswers) -> Floats:
-    """How long before its answer each row of an answer had arrived, in microseconds."""
+    """Return, per row that an answer includes, the time from its arrival to the answer, in microseconds."""
     found = []
     for stream in (sides.left, sides.right):
         window = stream.event // LENGTH - sides.first
@@ -98,7 +98,7 @@ def _intervals(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _recovery(error: Floats, changes: int, visible: int, allowed: float | None) -> dict[str, Any]:
-    """After how many windows errors are as they may be again, by the mean of ten windows of all streams."""
+    """Return after how many windows errors are back within their bound, by the mean over ten windows of all streams."""
     before = _mean(error[:, :changes])
     bound = None if before is None else max(1.5 * before, allowed or 0.0)
     after: Numbers = np.arange(visible, error.shape[1] - RECOVERY + 1)
@@ -122,5 +122,5 @@ def _median_ms(seconds: Sequence[Floats]) -> float:
 
 
 def _finite(value: Any) -> float | None:
-    """A number that JSON can hold."""
+    """Return a number, or None if JSON cannot hold it."""
     return float(value) if math.isfinite(value) else None

@@ -1,8 +1,8 @@
-"""One stream through each method of the disorder benchmark: what it says of the measured windows, and what that takes.
+"""Runs the methods of the disorder benchmark over one stream: their answers of the measured windows, and their times.
 
-Rows are handed over at the moments when something is due, so what a method does after such a moment is the work on the
-rows since the one before, and its answer. All estimators go along in one join and a stopwatch tells them apart: each
-has its own time, an equal part of what is the same for all (the calibration of bounds), and all of the exact part.
+Rows are handed over at the moments when an answer is due, so the time after such a moment is that of the rows since the
+last one, and of the answer. All estimators share one join, and their times are kept apart: each is charged its own
+time, an equal share of what is common to all (the calibration of bounds), and all of the exact part.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ WATERMARK, SLACK, EAGER, LAZY = "wmj", "ksj", "shj", "prj"
 BASELINES = (WATERMARK, SLACK, EAGER, LAZY)
 ESTIMATING = ("aema", "svi", "mlp", "delay", "auto")
 METHODS = (*BASELINES, *ESTIMATING)
-_MEMORY = 20  # windows that lateness is remembered for, or two of the longest delays
+_MEMORY = 20  # windows for which lateness is remembered, or two of the longest delays if that is longer
 _CLOSE = 1e-9  # to which sums of doubles agree, whatever their order
 
 
 @dataclass
 class MethodAnswers:
-    """What one method said of the measured windows of one stream."""
+    """The answers of one method for the measured windows of one stream, and the time they took."""
 
     value: Floats
     low: Floats
     high: Floats
     moment: Numbers  # of each answer
     after: Floats  # seconds of work from the moment to the answer
-    estimation: Floats  # seconds a window, of estimating it and of learning from it when it is complete
-    beside: Floats  # seconds a window that an estimator takes else: seeing delays, and its bounds
+    estimation: Floats  # seconds per window to estimate it, and to learn from it when it is complete
+    beside: Floats  # seconds per window of everything else that an estimator does: counting delays, and its bounds
     rows: int = 0
     seconds: float = 0.0
     wrong: str | None = None
 
     @classmethod
     def nothing(cls, count: int) -> MethodAnswers:
-        """What is said before the first answer."""
+        """Return answers without any values yet."""
         value, low, high = (np.full(count, np.nan) for _ in range(3))
         after, estimation, beside = (np.zeros(count) for _ in range(3))
         return cls(value, low, high, np.zeros(count, np.int64), after, estimation, beside)
@@ -76,7 +76,7 @@ def run_methods(
 
 
 class _TimedJoin(WindowJoin):
-    """A window join that knows how long its exact part took since it was asked."""
+    """A window join that measures the time of its exact part."""
 
     exact_seconds = 0.0
 
@@ -88,7 +88,7 @@ class _TimedJoin(WindowJoin):
 
 
 class _TimedEstimator:
-    """An estimator that knows how long it took since it was asked."""
+    """An estimator that measures its own time."""
 
     def __init__(self, estimator: Estimator) -> None:
         self.name = estimator.name
@@ -112,7 +112,7 @@ class _TimedEstimator:
         self.estimating += perf_counter() - start
 
     def taken(self) -> tuple[float, float]:
-        """The seconds of observing, and of estimating and learning, since the last time."""
+        """Return the seconds of observing, and those of estimating and learning, since the last call."""
         found = self.observing, self.estimating
         self.observing = self.estimating = 0.0
         return found
@@ -130,7 +130,7 @@ class _Pass:
         self._after: dict[str, float] = {}
 
     def feed(self, rows: Arrivals, moment: int) -> None:
-        """Hand rows over that have arrived by a moment."""
+        """Hand over the rows that have arrived by a moment."""
         self._after = dict.fromkeys(self.said, 0.0)
         start = perf_counter()
         for answer in self.join.feed(rows, until=moment):
@@ -144,7 +144,7 @@ class _Pass:
             said.rows += len(rows)
 
     def _spent(self, seconds: float) -> dict[str, tuple[float, float]]:
-        """Share out the time since the last answer; gives what estimators had of it, beside and for estimating."""
+        """Share out the time since the last answer; return, per estimator, the seconds beside and of estimating."""
         exact, self.join.exact_seconds = self.join.exact_seconds, 0.0
         own = {name: estimator.taken() for name, estimator in self.estimators.items()}
         rest = seconds - exact - sum(map(sum, own.values()))
@@ -192,11 +192,11 @@ def _run_estimators(
     return running.said
 
 
-# -- the other orders of work ------------------------------------------------------------------------------------------
+# -- baselines ---------------------------------------------------------------------------------------------------------
 
 
 class _WatchedJoin:
-    """A join that notes when it let a window go, which is no part of answering the next."""
+    """A join that notes when it last closed a window: that time is not part of answering the next one."""
 
     def __init__(self, join: Join) -> None:
         self.closed = 0.0

@@ -1,7 +1,7 @@
-"""The drawing of the disorder benchmark: how wrong answers are over how late they are, a mark a method and omega.
+"""The drawing of the disorder benchmark: error over latency, one mark per method and omega.
 
-Methods that answer by what has arrived lie on one another, so each has a shape of its own that lets others be seen
-through it. Whatever is written stands outside of where marks can be: omegas above, methods to the right.
+Methods that answer by what has arrived lie on one another, so each has a shape of its own that leaves the others
+visible. Texts stand outside of the area of the marks: omegas above it, methods to its right.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where values are: latencies from 0 on, errors by their logarithm."""
+    """From values to places: latencies from 0 on, errors by their logarithm."""
 
     latest: float
     low: int  # decades
@@ -99,7 +99,7 @@ def _scaled(rows: Sequence[Row]) -> _Scale:
 
 
 def _step(longest: float) -> float:
-    """The distance of numbers on an axis: a one, two or five with zeros, so that there are three to eight."""
+    """Return the distance of numbers on an axis: 1, 2 or 5 times a power of ten, so that there are three to eight."""
     raw = max(longest, 1e-9) / 7
     unit = 10.0 ** math.floor(math.log10(raw))
     return next(times * unit for times in (1, 2, 5, 10) if times * unit >= raw)

@@ -1,7 +1,7 @@
-"""What the disorder benchmark is about: errors beside those of methods that wait, and what is aimed at.
+"""The ratios of the disorder benchmark, errors of the baselines to those of `auto` above all, and its targets.
 
-Targets are of the estimator `auto`, which is what users get. Those of errors are for the streams of the paper; other
-keys, rates and skews have other errors. Only targets that a run can meet or miss are listed.
+Targets are for the estimator `auto`, which users get by default. Those of errors hold for the streams of the paper;
+other keys, rates and skews have other errors. Only targets that a run can meet or miss are listed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WINDOWS = 10  # within which errors must be back after a change
 
 
 def allowed_error(query: str, data: str, omega_ms: float) -> float | None:
-    """The mean error that is aimed at; None where there is no target."""
+    """Return the target of the mean error; None where there is none."""
     return _ALLOWED.get(query, {}).get(omega_ms) if data in _STEADY else None
 
 
@@ -49,7 +49,7 @@ def ratios(results: Sequence[Row]) -> dict[str, float]:
 
 
 def targets(config: Mapping[str, Any], results: Sequence[Row]) -> list[dict[str, Any]]:
-    """Say of each target that applies to a run whether it is met."""
+    """Return one entry per target that applies to a run, which says whether it is met."""
     found: list[dict[str, Any]] = []
     steady = config["change"] == "none"
     for omega, rows in _by_omega(results).items():

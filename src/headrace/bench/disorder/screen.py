@@ -1,4 +1,4 @@
-"""How the disorder benchmark shows its result to people: a line a method, by omega, and what was aimed at."""
+"""The tables of the disorder benchmark for people: one line per omega and method, then ratios and targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHANGED: dict[str, Callable[[Row], str]] = {
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config = result["config"]
     rows = [row for row in result["results"] if "omega_ms" in row]
     columns = _COLUMNS if config["change"] == "none" else _CHANGED
@@ -82,7 +82,7 @@ def _lines(rows: list[Row], results: list[Row]) -> list[str]:
 
 
 def _share(value: float | None) -> str:
-    """Show a part of one in percent, with three digits."""
+    """Return a share as text, in percent with three digits."""
     if value is None:
         return ""
     percent = 100 * value

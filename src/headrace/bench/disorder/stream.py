@@ -1,9 +1,9 @@
-"""A window join through Structured Streaming: tuples a second on one core and on two, beside Spark's own join.
+"""A window join through Structured Streaming: tuples per second on one core and on two, beside Spark's own join.
 
-Two streams are read from Parquet files, one of each a micro-batch. Headrace answers each window when it ends, before
-all of its rows are there, by an estimate; Spark joins the two streams by key and window, with watermarks, and counts
-pairs when windows are complete. Each number of cores is a process of its own, and what either says is compared with
-what NumPy counts. Times are those that Spark reports of micro-batches, from the trigger to the commit.
+Two streams are read from Parquet files, one file of each per micro-batch. Headrace answers each window when it ends,
+before all of its rows are there, by an estimate; Spark joins the two streams by key and window, with watermarks, and
+counts pairs when windows are complete. Each number of cores is a process of its own, and all answers are compared with
+NumPy's. Times are those that Spark reports per micro-batch, from the trigger to the commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _QUERY = QUERIES["q1"]
 _OMEGA = LENGTH  # answers are wanted when a window ends
 _COLUMNS = "key BIGINT, event TIMESTAMP, arrived TIMESTAMP"
 _MICROS = 1_000_000
-_TARGET = 500_000  # tuples a second
+_TARGET = 500_000  # tuples per second
 
 
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
@@ -68,10 +68,15 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="headrace bench window-stream", description=__doc__)
     add = made.add_argument
-    add("--batch", type=int, default=1_000_000, help="tuples a micro-batch, of both sides together (default 1 million)")
+    add(
+        "--batch",
+        type=int,
+        default=1_000_000,
+        help="tuples per micro-batch, of both sides together (default 1 million)",
+    )
     add("--batches", type=int, default=12, help="micro-batches (default 12)")
     add("--warm", type=int, default=4, help="micro-batches before those that are measured (default 4)")
-    add("--rate", type=float, default=250_000.0, help="tuples a second of each side's events (default 250,000)")
+    add("--rate", type=float, default=250_000.0, help="tuples per second of each side's events (default 250,000)")
     add("--keys", type=int, default=1_000, help="keys (default 1,000)")
     add("--estimator", choices=ESTIMATORS, default="auto", help="Headrace's estimator (default auto)")
     add("--systems", default=f"{HEADRACE},{SPARK}", help=f"with commas (default {HEADRACE},{SPARK})")
@@ -91,7 +96,7 @@ def _checked(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Names
     if options.warm >= options.batches:
         parser.error(f"--warm {options.warm}: give fewer than --batches {options.batches}, so that some are measured")
     if not 1e3 <= options.rate <= 1e7:
-        parser.error(f"--rate {options.rate:g}: give tuples a second, from 1,000 to 10 million")
+        parser.error(f"--rate {options.rate:g}: give tuples per second, from 1,000 to 10 million")
     if min(options.cores) < 1:
         parser.error("--cores: give numbers from 1")
     options.cores = sorted(set(options.cores))
@@ -99,7 +104,7 @@ def _checked(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Names
 
 
 def _again(options: argparse.Namespace, cores: int) -> list[str]:
-    """The same on some cores."""
+    """Return the arguments that run the same benchmark on some cores."""
     named = ("batch", "batches", "warm", "rate", "keys", "estimator")
     asked = [text for name in named for text in (f"--{name}", str(getattr(options, name)))]
     asked += ["--systems", ",".join(options.systems), "--cores", str(cores)]
@@ -146,7 +151,7 @@ def _measured(options: argparse.Namespace, tell: Tell) -> list[dict[str, Any]]:
 
 
 def _write(root: Path, sides: Sides, batches: int) -> None:
-    """Write what arrives in each micro-batch into a file of each side."""
+    """Write one file per side and micro-batch, with the rows that arrive in it."""
     last = max(int(side.arrival.max()) for side in (sides.left, sides.right)) + 1
     first = min(int(side.arrival.min()) for side in (sides.left, sides.right))
     for name, side in (("left", sides.left), ("right", sides.right)):
@@ -236,7 +241,7 @@ def _ratios(results: list[dict[str, Any]]) -> tuple[dict[str, float], list[dict[
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config = result["config"]
     title = (
         f"window join of streams: micro-batches of {config['batch']:,} tuples, windows of {config['window_ms']:g} ms"

@@ -1,4 +1,4 @@
-"""How long micro-batches take, as Spark reports it."""
+"""The durations of micro-batches, as Spark reports them to listeners."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PATIENCE = 30.0  # seconds that a report may be late
 
 
 class Progress(StreamingQueryListener):
-    """Takes down the duration of every micro-batch that had rows."""
+    """Records the duration of every micro-batch that had rows."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seconds: dict[int, float] = {}
 
     def seconds(self, batches: int) -> list[float]:
-        """The durations of so many micro-batches, in their order; reports come after the fact, so it waits for them."""
+        """Return the durations of the first `batches` micro-batches; wait for their reports, which come later."""
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
             with self._lock:

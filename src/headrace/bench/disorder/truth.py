@@ -1,4 +1,4 @@
-"""What windows of a join come to, counted by NumPy from all rows at once: the oracle of the disorder benchmark.
+"""The oracle of the disorder benchmark: the answers of windows, which NumPy counts from all rows at once.
 
 It shares nothing with the joins that are measured, not even a kernel.
 """

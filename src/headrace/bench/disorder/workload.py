@@ -1,7 +1,7 @@
-"""The streams of the disorder benchmark: which queries there are, and both sides of a join under each.
+"""The queries of the disorder benchmark, and the streams that they join.
 
 A stream is generated, or recorded rows are played again from a random row on; each seed begins at another part of a
-window. Half-way through what is measured, the rate or the delays may change. Nothing in here is told to any method.
+window. Half-way through the measured windows, the rate or the delays may change. Methods know nothing of all this.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ DRIFTING = 20  # windows that a drift takes
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of windows of 10 ms, and how late their rows are."""
+    """An aggregate over windows of 10 ms, the delays of their rows, and when answers are wanted."""
 
     aggregate: str
     latest: int  # the longest delay, in microseconds
-    omegas: tuple[float, ...]  # when answers are asked for, in milliseconds after the start of a window
-    warm: int  # windows before those that count: some must have completed
+    omegas: tuple[float, ...]  # moments of answers, in milliseconds after the start of a window
+    warm: int  # windows before the measured ones: some must have completed
 
 
 QUERIES = {
@@ -54,7 +54,7 @@ QUERIES = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """The keys and values of both sides, in their order."""
+    """The recorded keys and values of both sides, in their order."""
 
     left: tuple[Numbers, Floats]
     right: tuple[Numbers, Floats]
@@ -81,7 +81,7 @@ def load_recorded(data: str, folder: Path | None) -> Recorded | None:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides of a join, and which windows of them are measured."""
+    """The two streams of a join, and which of its windows are measured."""
 
     left: Stream
     right: Stream
@@ -91,17 +91,17 @@ class Sides:
 
     @cached_property
     def truth(self) -> Floats:
-        """What the measured windows come to."""
+        """The true answers of the measured windows."""
         return truth(self.left, self.right, LENGTH, self.first, self.count, summed=self.values)
 
     def arrived(self, moments: Numbers) -> Floats:
-        """What the measured windows came to by the rows that had arrived at the moment of each."""
+        """Return the answers of the measured windows over the rows that had arrived by their moments."""
         return truth(self.left, self.right, LENGTH, self.first, self.count, summed=self.values, moments=moments)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """All that streams are made by, but for the seed."""
+    """The parameters of the streams, but for the seed."""
 
     query: Query
     recorded: Recorded | None
@@ -116,11 +116,11 @@ class Workload:
 
     @property
     def changes_at(self) -> int | None:
-        """Which of the measured windows is the first after the change."""
+        """The first of the measured windows after the change; None if there is no change."""
         return None if self.change == NO_CHANGE else self.windows // 2
 
     def visible_at(self, omega: int) -> int | None:
-        """Which of the measured windows is the first whose answer can know of the change.
+        """Return the first of the measured windows whose answer can reflect the change.
 
         Another rate shows in the very window where it begins. Of delays, the longest must have had the time to come.
         """
@@ -130,7 +130,7 @@ class Workload:
         return at + DRIFTING + -(-max(0, self.query.latest - omega) // LENGTH)
 
     def sides(self, seed: int) -> Sides:
-        """Make both sides."""
+        """Return both sides under a seed."""
         rng = np.random.default_rng([seed, 1])
         shift = int(rng.integers(0, LENGTH))  # of all times, so the first window has only a part of its rows
         first = 1 + self.warm

@@ -1,7 +1,7 @@
 """The TPC-H queries of the foreign-key benchmark, with the columns that each reads.
 
-They are TPC-H's own with validation parameters, without ORDER BY and LIMIT, which peers that emit changes have no use
-for. Only the columns that a query reads are given to any system, keys included.
+They are TPC-H's own with validation parameters. ORDER BY and LIMIT are left out: peers that emit changes have no use
+for them. Every system gets only the columns that a query reads, keys included.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Query:
-    """A query and what it reads of each table."""
+    """A query, and the columns that it reads per table."""
 
     sql: str
     columns: dict[str, tuple[str, ...]]

@@ -1,7 +1,7 @@
 """TPC-H queries over foreign-key joins, kept up to date while a window slides over orders and lineitems.
 
 Every system gets the same sequence of updates (`datasets.windows`): first the dimensions, then orders with their
-lineitems, and, once the window is full, a deletion for every insertion. Timed are the steps, from the rows in memory to
+lineitems, and, once the window is full, one deletion per insertion. Timed are the steps, from the rows in memory to
 the commit; the sequence is made beforehand, and a small one into a throw-away location compiles the kernels. Tables
 keep their rows, so keys and deletions are checked. Beside Headrace stand Spark, which recomputes the query over the
 rows that are there at the end, and Flink SQL and Pathway where `make peers` has built them. All answers are compared.
@@ -49,7 +49,7 @@ _DIMENSIONS_FIRST = ("region", "nation", "supplier", "customer", "part", "partsu
 
 @dataclass
 class _Run:
-    """What one strategy did with one sequence of updates."""
+    """The measurements of one strategy over one sequence of updates."""
 
     updates: int = 0
     steps: list[float] = field(default_factory=list)
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--query", choices=sorted(QUERIES), default="q3", help="the TPC-H query (default q3)")
     add("--scale", type=float, default=1.0, help="TPC-H's scale factor (default 1)")
     add("--window", type=int, default=1_000_000, help="lineitems that stay; 0 keeps all (default 1 million)")
-    add("--batch", type=_numbers, default=[1_000_000, 100_000], help="updates a step, with commas")
+    add("--batch", type=_numbers, default=[1_000_000, 100_000], help="updates per step, with commas")
     add("--updates", type=int, default=None, help="stop after so many updates (default: when all rows have come)")
     add("--strategies", type=_names, default=[FOREIGN], help="with commas: foreign-key, factorized, ... ")
     add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
@@ -197,7 +197,7 @@ def _warm_up(spark: SparkSession, query: Query, options: argparse.Namespace, roo
 
 
 def _recompute(spark: SparkSession, query: Query, rows: dict[str, pa.Table], folder: Path) -> tuple[float, pa.Table]:
-    """Have Spark run the query over the rows that are there, as Parquet files; the best of three."""
+    """Time Spark running the query over Parquet files of the remaining rows; the best of three runs counts."""
     session = spark.newSession()
     session.conf.set("spark.sql.adaptive.enabled", "true")
     for name, table in rows.items():
@@ -222,7 +222,7 @@ def _slope(
     results: list[dict[str, Any]],
     tell: Tell,
 ) -> float:
-    """Fit log(seconds) over log(updates); steps stay as they are, and so does the window unless it is to grow too."""
+    """Fit log(seconds) over log(updates) at several scales, with the same steps; 1 means linear."""
     points = []
     batch = options.batch[-1]
     for scale in options.scales:
@@ -257,7 +257,7 @@ def _peers(
 
 
 def _agree(answer: list[dict[str, Any]], expected: pa.Table) -> bool:
-    """Whether rows of a peer are those of Spark; amounts are doubles there, so they agree to rounding only."""
+    """Whether a peer and Spark have the same rows; the peer's amounts are doubles, and are compared up to rounding."""
 
     def sorted_rows(rows: list[dict[str, Any]]) -> list[list[Any]]:
         made = [[row[name] for name in expected.column_names] for row in rows]
@@ -309,7 +309,7 @@ def _count(rows: dict[str, pa.Table]) -> int:
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config = result["config"]
     title = f"{config['query']} at scale {config['scale']:g}, window {config['window']:,}, {config['cores']} cores"
     shown = Table(title=title)

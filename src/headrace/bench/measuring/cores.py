@@ -1,4 +1,4 @@
-"""Benchmarks in processes of their own, each bound to so many cores from its start."""
+"""Runs benchmarks in processes of their own, each bound to a number of cores from its start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ os.execv(sys.executable, [sys.executable, "-c", "from headrace.cli.main import a
 
 
 def check_cores(cores: int, instead: str = "") -> None:
-    """Refuse more cores than there are; `instead` says what else there is."""
+    """Refuse more cores than this process may use; `instead` is added to the way out."""
     if cores > usable_cores():
         raise HeadraceError(
             f"{cores} cores were asked for, and this process may use {usable_cores()}.",
@@ -30,7 +30,7 @@ def check_cores(cores: int, instead: str = "") -> None:
 
 
 def run_bound(bench: str, cores: int, asked: list[str]) -> dict[str, Any]:
-    """Run a benchmark on some cores; neither the JVM nor a library's threads can borrow another."""
+    """Run a benchmark on some cores, which bind the JVM and the threads of libraries too; return its result."""
     command = [sys.executable, "-c", _BOUND, str(cores), "bench", bench, "--json", *asked]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -41,7 +41,7 @@ class PeakMemory:
 
     @property
     def grown(self) -> int:
-        """How far the peak was above the start, in bytes."""
+        """The bytes by which the peak was above the start."""
         return self.peak - self.start
 
     def _sample(self) -> None:
@@ -50,7 +50,7 @@ class PeakMemory:
 
 
 def private_bytes() -> int:
-    """Resident memory that is not shared with a file, of this process and the Python workers under it."""
+    """Return the resident memory of this process and of its Python workers, without pages shared with files."""
     total = 0
     for pid in [os.getpid(), *_python_descendants(os.getpid())]:
         try:
@@ -62,7 +62,7 @@ def private_bytes() -> int:
 
 
 def release_memory() -> None:
-    """Give back what the strategy before has freed, so that it does not count for, or hide in, the next one."""
+    """Return freed memory to the system, so that it neither counts for the next measurement nor hides in it."""
     gc.collect()
     pa.default_memory_pool().release_unused()
     try:

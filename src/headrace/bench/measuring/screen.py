@@ -1,4 +1,4 @@
-"""How benchmarks show what is no row of results: numbers with long names, such as ratios."""
+"""A table of numbers with long names, such as ratios, for the screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.table import Table
 
 
 def named_numbers(title: str, numbers: Mapping[str, float]) -> Table:
-    """Show numbers by name; small ones keep three digits, large ones all before the point."""
+    """Return a table of numbers by name; small numbers have three digits, large ones no decimals."""
     shown = Table(title, "")
     shown.columns[1].justify = "right"
     for name, value in numbers.items():

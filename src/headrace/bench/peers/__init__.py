@@ -83,7 +83,7 @@ def run_peer(
         or -1 (and `__position`, if it is known how the updates of different tables follow one another); or a folder
         that the peer's `export` has written.
     time_limit : seconds for the whole process, its start and what it does to warm up included.
-    tell : is told what goes on.
+    tell : is called with each new stage.
 
     Returns
     -------

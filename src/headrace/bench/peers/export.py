@@ -73,7 +73,7 @@ def export_flink(query: str, changes: Changes, folder: Path) -> int:
 
 
 def export_pathway(query: str, changes: Changes, folder: Path) -> int:
-    """Write the stream as Arrow files, one a table, and return how many changes it has.
+    """Write the stream as Arrow files, one per table, and return how many changes it has.
 
     Pathway has no dates without a time and no exact decimals, so dates are days and amounts are cents. The manifest
     says in which piece of the stream each record batch belongs, so that the readers of the tables can keep in step.

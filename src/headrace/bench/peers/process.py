@@ -26,7 +26,7 @@ class Ended:
     Attributes
     ----------
     code : its exit code; None if its time was up.
-    peak : most private memory of it and what it started, in bytes; 0 where the system does not tell.
+    peak : most private memory of it and what it started, in bytes; 0 where the system does not report it.
     said : the end of what it printed.
     """
 

@@ -1,8 +1,8 @@
 """The same small batch into a small and a large table: what a step costs must follow the change, not the data.
 
 Two engines keep Retailer's covariance, with all dimensions loaded and with few or many inventory rows. They then take
-the same batches in turn, so that whatever else the machine does meets both. The median is a usual batch; the mean also
-has the merges of runs, which come more seldom the larger they are.
+the same batches in turn, so that whatever else the machine does meets both. The median is a usual batch; the mean
+includes the merges of runs, which are the rarer the larger they are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
         "--small", type=float, default=1.0, help="million inventory rows in the small table (default 1)"
     )
     parser.add_argument("--large", type=float, default=10.0, help="million in the large one (default 10)")
-    parser.add_argument("--batch", type=int, default=10_000, help="inventory rows a batch (default 10,000)")
+    parser.add_argument("--batch", type=int, default=10_000, help="inventory rows per batch (default 10,000)")
     parser.add_argument("--repeat", type=int, default=25, help="batches that are timed (default 25)")
     parser.add_argument("--warm", type=int, default=10, help="batches before them, not timed (default 10)")
     parser.add_argument("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run")
@@ -119,7 +119,7 @@ def _row(size: int, batch: int, times: list[float], state: int) -> dict[str, Any
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config = result["config"]
     shown = Table(title=f"inventory-growth: batches of {config['batch']:,} rows, {config['cores']} cores")
     for column in ("case", ">ms (median)", ">mean", ">slowest", ">state MB"):

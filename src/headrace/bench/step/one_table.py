@@ -43,7 +43,9 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="headrace bench step", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows in the table (default 10 million)")
     parser.add_argument("--groups", type=int, default=100_000, help="groups of the view (default 100,000)")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], help="rows a step")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], help="rows per step"
+    )
     parser.add_argument("--repeat", type=int, default=9, help="steps of each size (default 9; the median is reported)")
     parser.add_argument("--deletes", type=float, default=0.25, help="share of changes that delete (default 0.25)")
     parser.add_argument("--location", type=Path, default=None, help="folder for the state (default: a temporary one)")
@@ -165,7 +167,7 @@ def _measure(
 
 
 class _Source:
-    """Random rows with growing keys, and changes that delete and update rows that are there."""
+    """Makes random rows with growing keys, and changes that insert new rows and delete earlier ones."""
 
     def __init__(self, groups: int, deletes: float) -> None:
         self.rng = np.random.default_rng(7)
@@ -175,7 +177,7 @@ class _Source:
         self.kept: list[pa.Table] = []
 
     def inserts(self, count: int) -> pa.Table:
-        """New rows; some are remembered to be deleted later."""
+        """Return new rows, and remember them to be deleted later."""
         rng = self.rng
         cents = rng.integers(100, 1_000_000, count)
         halves = np.zeros(2 * count, np.int64)
@@ -194,7 +196,7 @@ class _Source:
         return table
 
     def changes(self, count: int) -> pa.Table:
-        """A change batch: mostly insertions, and deletions of random earlier rows."""
+        """Return a change batch: mostly insertions, and deletions of random earlier rows."""
         wanted = int(count * self.deletes)
         removed = []
         while wanted and self.kept:
@@ -243,7 +245,7 @@ def _median_seconds(work: Callable[[], object], repeat: int) -> float:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config = result["config"]
     shown = Table(title=f"step: {config['rows']:,} rows, {config['groups']:,} groups, {config['cores']} cores")
     for column in ("system", "case", ">ms (median)", ">rows/s", "where"):

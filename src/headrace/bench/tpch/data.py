@@ -28,12 +28,12 @@ from headrace.engine.engine import Engine
 Tell = Callable[[str], None]
 Changes = dict[str, pa.Table]
 
-_LOAD = 1_000_000  # rows a step
+_LOAD = 1_000_000  # rows per step
 
 
 @dataclass(frozen=True)
 class Data:
-    """TPC-H at a scale: a location with its tables, the steps to come, and Spark on the rows before and after them."""
+    """TPC-H at a scale: a location with its tables, the steps to take, and Spark over the rows before and after."""
 
     spark: SparkSession
     location: Path
@@ -48,12 +48,12 @@ class Data:
 
     @property
     def rows_a_step(self) -> int:
-        """How many rows a step changes, of both tables."""
+        """The number of rows that a step changes, in both tables together."""
         return round(sum(table.num_rows for step in self.steps for table in step.values()) / len(self.steps))
 
     @contextmanager
     def opened(self) -> Iterator[Engine]:
-        """Open an engine with the loaded tables and no views; what it does is forgotten when it is closed."""
+        """Open an engine with the loaded tables and no views, on a copy that is removed when it is closed."""
         place = Path(tempfile.mkdtemp(prefix="location-", dir=self.location.parent))
         runs = self.location / "runs"
 
@@ -104,7 +104,7 @@ def load_data(
 def _load(
     spark: SparkSession, location: Path, tables: dict[str, pa.Table], executor: str, tell: Tell
 ) -> tuple[float, int]:
-    """Load all tables; give the seconds, and the bytes of their state."""
+    """Load all tables; return the seconds, and the bytes of their state."""
     seconds, size, done = 0.0, 0, 0
     with Engine(spark, location, executor=executor) as engine:
         for name, spec in TPCH_SCHEMAS.items():
@@ -125,7 +125,7 @@ def _changed(steps: Sequence[Changes]) -> list[str]:
 
 
 def _net(steps: Sequence[Changes]) -> Changes:
-    """Sum steps up to one, in which a row that came and left again does not appear."""
+    """Add steps up to one; a row that came and left again is not in it."""
     net = {}
     for name in _changed(steps):
         changes = pa.concat_tables([step[name] for step in steps if name in step])

@@ -1,7 +1,7 @@
-"""What the TPC-H benchmark is about: ratios of Headrace to Spark, query by query and over all, and what is aimed at.
+"""The ratios of Headrace to Spark in the TPC-H benchmark, per query and over all queries, and their targets.
 
-A query without a right answer has no ratios, and while there is one no target is met: a mean over what works would hide
-what does not.
+A query without a right answer has no ratios. While there is such a query no target is met: a mean over what works would
+hide what does not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ratios(results: Results) -> dict[str, float]:
 
 
 def _together(ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Compare one engine with all views to Spark, and to an engine a view: rows of tables are taken in once."""
+    """Compare one engine with all views to Spark, and to one engine per view, which stores the tables each time."""
     if TOGETHER not in ours:
         return {}
     row, tables = ours[TOGETHER], ours[TABLES_ONLY]
@@ -66,12 +66,12 @@ def _together(ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mappin
 
 
 def _counts(row: Mapping[str, Any]) -> bool:
-    """Whether a row has numbers to rely on; one of all views together has, whatever could not be among them."""
+    """Whether the numbers of a row count; those of all views together do, even if some views could not be made."""
     return not problem(row) or (row["case"] == TOGETHER and "seconds" in row and "wrong" not in row)
 
 
 def targets(found: Mapping[str, float], results: Results) -> list[dict[str, Any]]:
-    """Say of each target whether it is met, by all queries of the run."""
+    """Return one entry per target, which says whether the queries of the run meet it."""
     theirs = [row["case"] for row in results if row["system"] == "spark"]
     right = sum(f"{name}: {RECOMPUTE}" in found for name in theirs)
     verdicts = []
@@ -90,5 +90,5 @@ def targets(found: Mapping[str, float], results: Results) -> list[dict[str, Any]
 
 
 def problem(row: Mapping[str, Any]) -> str | None:
-    """Say what is the matter with a row, in a word and what was said about it; None if nothing is."""
+    """Return the kind of problem that a row reports, and its message; None if it reports none."""
     return next((f"{kind}: {row[kind]}" for kind in PROBLEMS if kind in row), None)

@@ -1,4 +1,4 @@
-"""How the TPC-H benchmark shows its result to people: a line a query, then what holds for all of them."""
+"""The tables of the TPC-H benchmark for people: one line per query, then ratios and targets over all queries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS: dict[str, Cell] = {
 
 
 def table(result: dict[str, Any]) -> Group:
-    """Show the result for people."""
+    """Return the tables that show a result to people."""
     config, results, ratios = result["config"], result["results"], result["ratios"]
     title = (
         f"TPC-H at scale {config['scale']:g} ({config['rows']:,} rows), strategy {config['strategy']}, "

@@ -38,18 +38,18 @@ class SparkPeer:
             rows.createOrReplaceTempView(name)
 
     def timed(self, sql: str) -> tuple[float, pa.Table]:
-        """Run a query twice; give the seconds of the second time, and the answer."""
+        """Run a query twice; return the seconds of the second run, and the answer."""
         self.answer(sql)
         start = time.perf_counter()
         answer = self.answer(sql)
         return time.perf_counter() - start, answer
 
     def answer(self, sql: str) -> pa.Table:
-        """Run a query."""
+        """Return the answer of a query."""
         return self._session.sql(sql).toArrow()
 
     def difference(self, sql: str, answer: pa.Table) -> str | None:
-        """Say how an answer differs from Spark's; None if it does not.
+        """Return how an answer differs from Spark's; None if it does not.
 
         Rows, types and order must be the same, as far as the query gives them: of rows that tie at a LIMIT, either may
         be there. So what is compared with is the answer without LIMIT.
@@ -58,7 +58,7 @@ class SparkPeer:
 
 
 def write_parquet(folder: Path, table: pa.Table, files: int) -> Path:
-    """Write a table as so many files, for as many tasks to read."""
+    """Write a table as several files, so that as many tasks can read it."""
     folder.mkdir(parents=True)
     size = max(1, -(-table.num_rows // files))
     for number in range(files):
@@ -67,7 +67,7 @@ def write_parquet(folder: Path, table: pa.Table, files: int) -> Path:
 
 
 def difference(sql: str, answer: pa.Table, unlimited: pa.Table) -> str | None:
-    """Say how an answer differs from what it should be, given what it should be without LIMIT."""
+    """Return how an answer differs from the expected one, which is given without LIMIT; None if it does not."""
     found = _LIMIT.search(sql)
     limit = int(found[1]) if found else None
     got, wanted = ([(field.name, sql_type(field.type)) for field in table.schema] for table in (answer, unlimited))
@@ -89,7 +89,7 @@ def _rows(table: pa.Table) -> list[Row]:
 
 
 def _order_values(sql: str, names: list[str], rows: list[Row]) -> list[Row]:
-    """Of each row, what ORDER BY sorts by: Spark's own sorting says in which order these come."""
+    """Return the values that ORDER BY sorts by, per row."""
     found = _ORDER.search(sql)
     at = [names.index(item.removesuffix(" DESC")) for item in found[1].split(", ")] if found else []
     return [tuple(row[i] for i in at) for row in rows]

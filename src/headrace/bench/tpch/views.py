@@ -41,13 +41,13 @@ __all__ = ["run", "table"]
 
 _WARM_SCALE, _WARM_STEPS = 0.01, 2
 _SAMPLE = 0.1  # seconds between two looks at the memory; more of them would slow the steps down
-_PAUSE = 1.0  # seconds between two words about steps
+_PAUSE = 1.0  # seconds between two reports about steps
 _SHOWN = 300  # characters of an error
 
 
 @dataclass
 class _Kept:
-    """What one engine did: by view, the seconds to fill it, its answer and its size; and the steps of all together."""
+    """The measurements of one engine: per view the seconds to fill it, its answer and its size; and all steps."""
 
     filled: dict[str, float] = field(default_factory=dict)
     problems: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class _Progress:
 def _alone(
     warm: Data, data: Data, name: str, sql: str, strategy: str, progress: _Progress
 ) -> tuple[dict[str, Any], int]:
-    """Keep one view, and check its answer; give its row, and the peak of the memory."""
+    """Keep one view, and check its answer; return its row, and the peak memory."""
     try:
         progress("warming up")
         _keep(warm, {name: sql}, strategy)
@@ -212,7 +212,7 @@ def _together(data: Data, options: argparse.Namespace, progress: _Progress) -> t
 
 
 def _keep(data: Data, views: Mapping[str, str], strategy: str, progress: _Progress | None = None) -> _Kept:
-    """Make views over the loaded tables, take all steps, read the answers; views that cannot be made are left out."""
+    """Make views over the loaded tables, take all steps and read the answers; skip views that cannot be made."""
     kept = _Kept()
     release_memory()
     with data.opened() as engine, PeakMemory(_SAMPLE) as memory:
@@ -265,7 +265,7 @@ def _step(engine: Engine, data: Data, kept: _Kept, progress: _Progress | None) -
 
 
 def _failed(error: Exception) -> dict[str, str]:
-    """Give what went wrong as part of a row; to whoever debugs, the error itself."""
+    """Return an error as part of a row; raise it if HEADRACE_DEBUG is 1."""
     if os.environ.get("HEADRACE_DEBUG") == "1":
         raise error
     return {"failed": " ".join(f"{type(error).__name__}: {error}".split())[:_SHOWN]}
@@ -287,7 +287,7 @@ def _row(data: Data, kept: _Kept) -> dict[str, Any]:
 
 
 def _java_peak(spark: SparkSession) -> int:
-    """The most memory that the JVM has had, in bytes, as far as the system says so."""
+    """Return the peak memory of the JVM in bytes; 0 where the system does not report it."""
     java = spark.sparkContext._jvm
     assert java is not None
     try:
