@@ -1,12 +1,15 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench peers
+.PHONY: help setup demo check test lint format bench peers
 
 PYTHON ?= python3
 PEERS := flink pathway
 PEER_PYTHONS := python3.11 python3.12 python3.10 $(PYTHON)
 BIN := .venv/bin
+WORKERS ?= 2
+# Workers of a test run, each with a Spark session of its own; what measures time runs alone, after them.
+SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help: ## list the targets
@@ -17,8 +20,12 @@ setup: .venv/.headrace-dev ## make .venv with everything needed to develop (and 
 demo: .venv/.headrace-run ## run the demo: views kept fresh, checked and timed against Spark
 	$(BIN)/headrace demo
 
+check: lint ## lint, then the tests that tell most in a few minutes
+	$(BIN)/python -m pytest --tier=check $(SIDE_BY_SIDE)
+
 test: lint ## lint, then run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest -m serial
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .

@@ -1,4 +1,4 @@
-"""One Spark session for the whole test run: starting one takes seconds, and no test may stop it."""
+"""One Spark session per worker, the seeds that a run says, and the tiers of `make check` and `make test`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import os
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
+from tests.forks import Forks
+from tests.seeds import SEED
 
 os.environ.setdefault("HEADRACE_CALIBRATE", "0")  # so that the same plans are chosen every time
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Starting a session takes seconds, and no test may stop it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2, 4]")  # four attempts a task, so that tests may kill workers
@@ -29,3 +33,62 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def forks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Programs in processes of their own, all on the JVM of the session."""
+    server = Forks(spark, tmp_path_factory.mktemp("forks"))
+    yield server
+    server.close()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        choices=("check", "all"),
+        default="all",
+        help="check: what needs no Spark, and of the rest what is marked `check`; all: everything",
+    )
+
+
+def pytest_report_header() -> str:
+    return f"random tests: HEADRACE_SEED={SEED}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        report.sections.append(("to try the same seeds again", f"HEADRACE_SEED={SEED}"))
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        function = getattr(item, "obj", None)
+        if hypothesis.is_hypothesis_test(function):
+            hypothesis.seed(SEED)(function)
+        if item.get_closest_marker("xdist_group") is None:  # tests of a file share what is made once per file
+            item.add_marker(pytest.mark.xdist_group(item.path.name if _is_light(item) else _group(item)))
+    if config.getoption("--tier") == "check":
+        left = [item for item in items if not _in_check(item)]
+        items[:] = [item for item in items if _in_check(item)]
+        config.hook.pytest_deselected(items=left)
+
+
+def _is_light(item: pytest.Item) -> bool:
+    return "spark" not in getattr(item, "fixturenames", ())
+
+
+def _group(item: pytest.Item) -> str:
+    """Where a worker is to run a test: with those of its file, but each seed may go anywhere."""
+    callspec = getattr(item, "callspec", None)
+    return item.nodeid if callspec is not None and "seed" in callspec.params else str(item.path)
+
+
+def _in_check(item: pytest.Item) -> bool:
+    if item.get_closest_marker("check") is not None:
+        return True
+    return _is_light(item) and item.get_closest_marker("whole") is None

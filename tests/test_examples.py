@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from tests.forks import Forks
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 # A JVM that lives for seconds spends most of them compiling; the quick compiler nearly halves these tests.
@@ -16,26 +19,36 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 HEADRACE = "from headrace.cli.main import app; app()"
 
 
-def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As wide as the screen on the pages."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def run_alone(*arguments: str, cwd: Path) -> str:
+    """With a JVM of its own: what has streams, whose batches a JVM gives to one process only."""
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT / "src")]))
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": QUICK_JVM, "COLUMNS": "100"},
+        env={**os.environ, "PYTHONPATH": path, "JAVA_TOOL_OPTIONS": QUICK_JVM},
         capture_output=True,
         text=True,
         timeout=240,
     )
-
-
-def run(*arguments: str, cwd: Path) -> str:
-    done = launch(*arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 
 
+def run(forks: Forks, *arguments: str, cwd: Path) -> str:
+    done = forks.run(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.whole
 def test_the_live_board(tmp_path: Path) -> None:
-    printed = run(str(EXAMPLES / "live_board.py"), cwd=tmp_path)
+    printed = run_alone(str(EXAMPLES / "live_board.py"), cwd=tmp_path)
     assert re.findall(r"^step (\d+)$", printed, re.MULTILINE) == ["1", "2", "3", "4", "5"]
     changes, board = printed.split("the board after 5 steps\n")
     assert re.search(r"^  - \w+ +\d+ goals", changes, re.MULTILINE)  # earlier rows of the board left it
@@ -45,8 +58,9 @@ def test_the_live_board(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())  # it leaves nothing behind
 
 
+@pytest.mark.whole
 def test_the_house_prices(tmp_path: Path) -> None:
-    printed = run(str(EXAMPLES / "house_prices.py"), cwd=tmp_path)
+    printed = run_alone(str(EXAMPLES / "house_prices.py"), cwd=tmp_path)
     steps = re.findall(r"^ +(\d+) +40,000 +([\d,]+)  (0\.\d{4}) ", printed, re.MULTILINE)
     assert len(steps) >= 5
     joined = [int(rows.replace(",", "")) for _, rows, _ in steps]
@@ -60,9 +74,9 @@ def test_the_house_prices(tmp_path: Path) -> None:
     assert (tmp_path / "house_prices.svg").read_text().startswith("<svg")
 
 
-def test_the_live_revenue(tmp_path: Path) -> None:
+def test_the_live_revenue(forks: Forks, tmp_path: Path) -> None:
     few = ("--scale", "0.002", "--window", "3000", "--batch", "2000")
-    printed = run(str(EXAMPLES / "live_revenue.py"), *few, "--check", cwd=tmp_path)
+    printed = run(forks, str(EXAMPLES / "live_revenue.py"), *few, "--check", cwd=tmp_path)
     assert len(re.findall(r"^view \w+: foreign-key, because ", printed, re.MULTILINE)) == 3
     steps = re.findall(
         r"^step (\d+) of (\d+): [\d,]+ updates .*; ([\d,]+) lineitems of .* (\d+) wait", printed, re.MULTILINE
@@ -82,18 +96,18 @@ def test_the_live_revenue(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_live_revenue_says_what_is_wrong(tmp_path: Path) -> None:
-    done = launch(str(EXAMPLES / "live_revenue.py"), "--window", "0", cwd=tmp_path)
+def test_the_live_revenue_says_what_is_wrong(forks: Forks, tmp_path: Path) -> None:
+    done = forks.run(str(EXAMPLES / "live_revenue.py"), "--window", "0", cwd=tmp_path)
     assert done.returncode == 1
     assert "a window of 0 lineitems holds nothing" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_the_pipeline(tmp_path: Path) -> None:
+def test_the_pipeline(forks: Forks, tmp_path: Path) -> None:
     folder = tmp_path / "pipeline"
     shutil.copytree(EXAMPLES / "pipeline", folder, ignore=shutil.ignore_patterns("incoming", "*.state"))
-    run(str(folder / "generate.py"), cwd=tmp_path)
-    printed = run("-c", HEADRACE, "run", str(folder / "sales.sql"), "--available-now", cwd=tmp_path)
+    run(forks, str(folder / "generate.py"), cwd=tmp_path)
+    printed = run_alone("-c", HEADRACE, "run", str(folder / "sales.sql"), "--available-now", cwd=tmp_path)
     shown = re.search(r"^```text\n(.*?)^```$", (ROOT / "docs" / "pipelines.md").read_text(), re.MULTILINE | re.DOTALL)
     assert shown is not None
     assert _lines(printed) == _lines(shown[1])
@@ -104,8 +118,8 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def test_the_ad_clicks(tmp_path: Path) -> None:
-    printed = run(str(EXAMPLES / "ad_clicks.py"), "--minutes", "12", cwd=tmp_path)
+def test_the_ad_clicks(forks: Forks, tmp_path: Path) -> None:
+    printed = run(forks, str(EXAMPLES / "ad_clicks.py"), "--minutes", "12", cwd=tmp_path)
     arrived, estimated = (float(off) for off in re.findall(r"was off by ([\d.]+)%", printed))
     assert estimated < 15 < 70 < arrived
     held = re.search(r"held (\d+)% of", printed)
@@ -113,6 +127,6 @@ def test_the_ad_clicks(tmp_path: Path) -> None:
     assert int(held[1]) > 80
     assert [path.name for path in tmp_path.iterdir()] == ["ad_clicks.svg"]
     assert (tmp_path / "ad_clicks.svg").read_text().startswith("<svg")
-    refused = launch(str(EXAMPLES / "ad_clicks.py"), "--minutes", "2", cwd=tmp_path)
+    refused = forks.run(str(EXAMPLES / "ad_clicks.py"), "--minutes", "2", cwd=tmp_path)
     assert refused.returncode == 2
     assert "at least 5" in refused.stderr

@@ -418,6 +418,7 @@ def test_changes_are_visible_when_their_rows_can_have_come() -> None:
     assert visible("q3", "drift", 200_000) == 250
 
 
+@pytest.mark.serial
 def test_estimators_are_timed_apart() -> None:
     rows = by_method(run([*SMALL, "--methods", "wmj,aema,mlp,auto", "--omega", "10"]))
     assert (

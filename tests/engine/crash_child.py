@@ -1,6 +1,6 @@
 """A driver that is going to be killed: opens a location, carries on from its last step, and never stops by itself.
 
-It runs in a process of its own, on the JVM of the test that started it (starting fifty JVMs would take minutes). The
+It runs in a process of its own, a fork on the JVM of the test that started it (`tests.forks`). The
 steps are a function of the seed and the step number, so the test can replay any prefix of them.
 """
 
@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from py4j.java_gateway import GatewayParameters, JavaGateway, java_import
-from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import headrace as hr
@@ -68,28 +66,9 @@ def open_engine(spark: SparkSession, location: Path) -> hr.Engine:
     return engine
 
 
-def attach(port: int, secret: str) -> SparkSession:
-    """Use a JVM and a SparkContext that another process started."""
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret, auto_convert=True))
-    for name in (
-        "org.apache.spark.SparkConf",
-        "org.apache.spark.api.java.*",
-        "org.apache.spark.api.python.*",
-        "org.apache.spark.sql.*",
-    ):
-        java_import(gateway.jvm, name)
-    java_import(gateway.jvm, "org.apache.spark.sql.hive.*")
-    java_import(gateway.jvm, "scala.Tuple2")
-    java_context = gateway.jvm.JavaSparkContext.fromSparkContext(
-        gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
-    )
-    conf = SparkConf(_jconf=java_context.getConf())
-    return SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=conf))
-
-
 def main() -> None:
-    location, port, secret, seed = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    engine = open_engine(attach(port, secret), location)
+    location, seed = Path(sys.argv[1]), int(sys.argv[2])
+    engine = open_engine(SparkSession.builder.getOrCreate(), location)
     replay = Replay(seed)
     replay.to(engine.step)
     print("ready", flush=True)

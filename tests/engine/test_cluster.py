@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 os.environ["PYSPARK_PYTHON"] = sys.executable
+sys.path.insert(0, str(Path(sys.argv[1]).parents[1]))
 import headrace as hr
 from headrace.runtime.java import ensure_java
 from headrace.testing.oracle import Oracle, assert_same
@@ -24,7 +25,7 @@ def load(name):
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-test_oracle, test_foreign = load("test_oracle"), load("test_foreign")
+test_oracle, test_foreign, test_join_oracle = load("test_oracle"), load("test_foreign"), load("test_join_oracle")
 ensure_java()
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 for name, value in {
@@ -42,12 +43,15 @@ with hr.Engine(spark, Path(sys.argv[2]) / "foreign", executor="spark", buckets=3
     test_foreign.check_steps(engine, Oracle(spark), 104, steps=3, sizes={})
     late = engine.view("late", test_foreign.BOARD, strategy="foreign-key")
     assert_same(late.to_arrow(), engine.views["b"].to_arrow())
+with hr.Engine(spark, Path(sys.argv[2]) / "joins", executor="spark", buckets=3) as engine:
+    test_join_oracle.check_stream(engine, 201, steps=2, size=40)
 blocks = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
 print("same", blocks, flush=True)
 spark.stop()
 """
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 def test_local_cluster(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.engine.test_oracle import assert_changes, register
+from tests.seeds import seeds
 
 import headrace as hr
 from headrace.factorized.maintenance import MaintenancePlan
@@ -21,11 +18,6 @@ from headrace.factorized.planner import STRATEGIES
 from headrace.testing.changes import TableModel
 from headrace.testing.joins import Join, random_join, random_join_query, random_order
 from headrace.testing.oracle import Oracle, assert_same, spark_ddl
-
-# A smaller seed is no simpler case: nothing is shrunk.
-PHASES = (Phase.explicit, Phase.generate)
-RELAXED = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES)
-SEEDS = st.integers(0, 2**32)
 
 
 class Stream:
@@ -67,10 +59,12 @@ class Stream:
     def check(self, engine: hr.Engine, changes: bool = True) -> None:
         """Every view equals Spark's answer, and its changes() lead from the answer before to this one."""
         self.oracle.set_rows({name: model.to_arrow() for name, model in self.models.items()})
+        asked = list(dict.fromkeys(view.sql for view in engine.views.values()))
+        expected = dict(zip(asked, self.oracle.answers(asked), strict=True))
         for name, view in engine.views.items():
             assert isinstance(view, hr.View)
             after = view.to_arrow()
-            assert_same(after, self.oracle.answer(view.sql))
+            assert_same(after, expected[view.sql])
             if changes:
                 assert_changes(self.before[name], view.changes(), after)
             self.before[name] = after
@@ -98,27 +92,23 @@ def check_stream(engine: hr.Engine, seed: int, steps: int, size: int, as_frames:
     assert not engine.verify()
 
 
-@pytest.mark.timeout(900)
-@settings(RELAXED, max_examples=8)
-@given(seed=SEEDS)
-def test_inline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    root = tmp_path_factory.mktemp("inline") / "s"
-    with hr.Engine(spark, root, executor="inline", buckets=random.Random(seed).choice([1, 3, 4])) as engine:
+@seeds("joins", 8)
+def test_inline(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=random.Random(seed).choice([1, 3, 4])) as engine:
         check_stream(engine, seed, steps=2, size=25)
 
 
-@settings(RELAXED, max_examples=2)
-@given(seed=SEEDS, as_frames=st.booleans())
-def test_on_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, as_frames: bool) -> None:
-    with hr.Engine(spark, tmp_path_factory.mktemp("spark") / "s", executor="spark", buckets=3) as engine:
+@seeds("joins on Spark", 2, check=0)
+@pytest.mark.parametrize("as_frames", [False, True])
+def test_on_spark(spark: SparkSession, tmp_path: Path, seed: int, as_frames: bool) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="spark", buckets=3) as engine:
         check_stream(engine, seed, steps=2, size=40, as_frames=as_frames)
 
 
-@settings(RELAXED, max_examples=3)
-@given(seed=SEEDS)
-def test_every_strategy_says_the_same(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+@seeds("strategies", 3)
+def test_every_strategy_says_the_same(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     stream = Stream(spark, seed)
-    with hr.Engine(spark, tmp_path_factory.mktemp("strategies") / "s", executor="inline", buckets=3) as engine:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=3) as engine:
         stream.register(engine)
         sql = stream.query()
         views = {strategy: engine.view(strategy.replace("-", "_"), sql, strategy=strategy) for strategy in STRATEGIES}
@@ -138,11 +128,10 @@ def numbered(plan: MaintenancePlan) -> object:
     return plan.views, [(stage.level, stage.partition, stage.triggers, stage.root) for stage in plan.stages]
 
 
-@settings(RELAXED, max_examples=3)
-@given(seed=SEEDS)
-def test_a_restart_changes_nothing(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+@seeds("restarts", 3)
+def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     stream = Stream(spark, seed)
-    root = tmp_path_factory.mktemp("restart") / "s"
+    root = tmp_path / "s"
     with hr.Engine(spark, root, executor="inline", buckets=3) as engine:
         stream.register(engine)
         engine.apply(stream.change(40))
@@ -211,46 +200,6 @@ def test_a_product_that_was_asked_for(spark: SparkSession, tmp_path: Path) -> No
         for _ in range(3):
             engine.apply({name: model.change(10) for name, model in models.items()})
             oracle.set_rows({name: model.to_arrow() for name, model in models.items()})
+            expected = dict(zip((sql, total), oracle.answers([sql, total]), strict=True))
             for view in engine.views.values():
-                assert_same(view.to_arrow(), oracle.answer(view.sql))
-
-
-CLUSTER = """
-import os, sys
-from pathlib import Path
-
-os.environ["PYSPARK_PYTHON"] = sys.executable
-sys.path.insert(0, sys.argv[1])
-import headrace as hr
-from headrace.runtime.java import ensure_java
-from pyspark.sql import SparkSession
-from tests.engine.test_join_oracle import check_stream
-ensure_java()
-builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
-for name, value in {
-    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false",
-    "spark.sql.warehouse.dir": sys.argv[2] + "/warehouse",
-}.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-with hr.Engine(spark, Path(sys.argv[2]) / "state", executor="spark", buckets=3) as engine:
-    check_stream(engine, 201, steps=2, size=40)
-print("same", spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size(), flush=True)
-spark.stop()
-"""
-
-
-@pytest.mark.timeout(900)
-def test_local_cluster(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", CLUSTER, str(root), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=800,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.split() == ["same", "3"]  # the driver and two executors
+                assert_same(view.to_arrow(), expected[view.sql])

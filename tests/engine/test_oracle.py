@@ -6,20 +6,14 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from tests.seeds import seeds
 
 import headrace as hr
 from headrace.relation.schema import DIFF, TableSchema
 from headrace.testing.changes import TableModel
 from headrace.testing.oracle import Oracle, assert_same, spark_ddl
 from headrace.testing.queries import random_query, random_schema
-
-RELAXED = settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=True
-)
 
 
 def register(engine: hr.Engine, schema: TableSchema) -> None:
@@ -44,9 +38,10 @@ def check_stream(engine: hr.Engine, oracle: Oracle, seed: int, steps: int, size:
         if step == steps // 2:  # a view that comes late is filled from the table
             views["v2"] = engine.view("v2", queries[2])
             before["v2"] = views["v2"].to_arrow()
-        for name, view in views.items():
+        expected = oracle.answers([view.sql for view in views.values()])
+        for (name, view), right in zip(views.items(), expected, strict=True):
             after = view.to_arrow()
-            assert_same(after, oracle.answer(view.sql))
+            assert_same(after, right)
             if not (name == "v2" and step == steps // 2):
                 assert_changes(before[name], view.changes(), after)
             before[name] = after
@@ -68,24 +63,20 @@ def assert_changes(before: pa.Table, changes: pa.Table, after: pa.Table) -> None
     assert not wrong, f"changes do not lead from the answer before to the answer after: {wrong}"
 
 
-@pytest.mark.timeout(900)
-@RELAXED
-@given(seed=st.integers(0, 2**32))
-def test_inline(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    with hr.Engine(spark, tmp_path_factory.mktemp("inline") / "s", executor="inline", buckets=3) as engine:
+@seeds("one table", 12, check=2)
+def test_inline(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=3) as engine:
         check_stream(engine, Oracle(spark), seed, steps=4, size=30)
 
 
-@settings(RELAXED, max_examples=5)
-@given(seed=st.integers(0, 2**32), as_frames=st.booleans())
-def test_on_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, as_frames: bool) -> None:
-    with hr.Engine(spark, tmp_path_factory.mktemp("spark") / "s", executor="spark", buckets=3) as engine:
-        check_stream(engine, Oracle(spark), seed, steps=3, size=40, as_frames=as_frames)
+@seeds("one table on Spark", 6)
+def test_on_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="spark", buckets=3) as engine:
+        check_stream(engine, Oracle(spark), seed, steps=3, size=40, as_frames=seed % 2 == 0)
 
 
-@settings(RELAXED, max_examples=8)
-@given(seed=st.integers(0, 2**32))
-def test_one_batch_equals_any_split(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+@seeds("splits", 8)
+def test_one_batch_equals_any_split(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     schema = random_schema(rng)
     model = TableModel(schema, rng)
@@ -94,8 +85,7 @@ def test_one_batch_equals_any_split(spark: SparkSession, tmp_path_factory: pytes
     whole = pa.concat_tables(batches)
     answers = []
     for parts, buckets in (([whole], 1), (batches, 4), ([whole.slice(i, 1) for i in range(whole.num_rows)], 2)):
-        root: Path = tmp_path_factory.mktemp("split") / "s"
-        with hr.Engine(spark, root, executor="inline", buckets=buckets) as engine:
+        with hr.Engine(spark, tmp_path / f"{len(answers)}", executor="inline", buckets=buckets) as engine:
             register(engine, schema)
             views = [engine.view(f"v{i}", sql) for i, sql in enumerate(queries)]
             if parts[0] is not whole and len(parts) > 4:

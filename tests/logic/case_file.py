@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from tests.logic.values import Row, in_order, parse_row, row_text
 
-from headrace.relation.schema import DIFF
-from headrace.relation.types import SqlType
+from headrace.testing.oracle import arrow_type, sql_name
 
 FOLDER = Path(__file__).parent / "cases"
 
@@ -32,7 +31,7 @@ class Columns:
     """Names and types of a table or an answer."""
 
     names: tuple[str, ...]
-    types: tuple[SqlType, ...]
+    types: tuple[pa.DataType, ...]
     required: tuple[bool, ...] = ()
 
     @classmethod
@@ -43,19 +42,19 @@ class Columns:
         parts = [match.groups() for match in found if match]
         return cls(
             tuple(name for name, _, _ in parts),
-            tuple(SqlType.parse(kind) for _, kind, _ in parts),
+            tuple(arrow_type(kind) for _, kind, _ in parts),
             tuple(required is not None for _, _, required in parts),
         )
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {str(kind).upper()}" for name, kind in zip(self.names, self.types, strict=True))
+        return ", ".join(f"{name} {sql_name(kind).upper()}" for name, kind in zip(self.names, self.types, strict=True))
 
     def arrow(self, rows: Sequence[Row], diff: Sequence[int] | None = None) -> pa.Table:
         """Rows as an Arrow table, with `__diff` where these are changes."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.names)
-        arrays = [pa.array(list(c), kind.arrow) for c, kind in zip(columns, self.types, strict=True)]
+        arrays = [pa.array(list(c), kind) for c, kind in zip(columns, self.types, strict=True)]
         table = pa.table(arrays, names=list(self.names))
-        return table if diff is None else table.append_column(DIFF, pa.array(diff, pa.int64()))
+        return table if diff is None else table.append_column("__diff", pa.array(diff, pa.int64()))
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         parts = zip(self.columns.names, self.columns.types, self.columns.required, strict=True)
-        return pa.schema([pa.field(name, kind.arrow, not required) for name, kind, required in parts])
+        return pa.schema([pa.field(name, kind, not required) for name, kind, required in parts])
 
 
 @dataclass(frozen=True)

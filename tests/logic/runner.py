@@ -49,7 +49,7 @@ from tests.logic.values import Row, in_order, row_text, same_rows
 import headrace as hr
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.relation.schema import DIFF
-from headrace.relation.types import sql_type
+from headrace.testing.oracle import sql_name
 
 STRATEGY = os.environ.get("HEADRACE_LOGIC_STRATEGY", "operators")  # another one for developing the suite itself
 
@@ -167,7 +167,7 @@ class _Run:
         assert isinstance(view, hr.View)
         assert query.columns is not None
         answer = view.to_arrow()
-        kinds = ", ".join(f"{field.name} {str(sql_type(field.type)).upper()}" for field in answer.schema)
+        kinds = ", ".join(f"{field.name} {sql_name(field.type).upper()}" for field in answer.schema)
         if kinds != str(query.columns):
             raise Wrong(f"{self._when(step)}: columns {kinds} instead of {query.columns}")
         expected, actual = list(query.answers[step]), _rows(answer)

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.logic.case_file import FOLDER, parse, read, rewritten
 from tests.logic.runner import run
+from tests.seeds import share
 
 CASES = {path.stem: read(path) for path in sorted(FOLDER.glob("*.test"))}
-ON_SPARK = ("joins_outer", "with_clauses")  # also by Spark tasks, with a restart before the last step
+ON_SPARK = share("by Spark tasks", sorted(CASES), 5)  # also by Spark tasks, with a restart before the last step
+CHECKED = share("make check", sorted(CASES), 5)
 
 Outcomes = Callable[[str, str], dict[str, str]]
+
+
+def statements(files: Iterable[str], executor: str, check: Collection[str] = ()) -> Any:
+    """A test for each statement of some files; a file stays on one worker, because it is run once."""
+    params = [
+        pytest.param(
+            file,
+            statement,
+            marks=[
+                pytest.mark.xdist_group(f"logic {executor} {file}"),
+                *([pytest.mark.check] if file in check else []),
+            ],
+        )
+        for file in files
+        for statement in CASES[file].statements
+    ]
+    return pytest.mark.parametrize(("file", "statement"), params)
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +50,14 @@ def outcomes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> O
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("file", "statement"), [(file, s) for file, case in CASES.items() for s in case.statements])
+@statements(CASES, "inline", CHECKED)
 def test_inline(outcomes: Outcomes, file: str, statement: str) -> None:
     if wrong := outcomes(file, "inline").get(statement):
         pytest.fail(wrong, pytrace=False)
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("file", "statement"), [(file, s) for file in ON_SPARK for s in CASES[file].statements])
+@statements(ON_SPARK, "spark")
 def test_on_spark(outcomes: Outcomes, file: str, statement: str) -> None:
     if wrong := outcomes(file, "spark").get(statement):
         pytest.fail(wrong, pytrace=False)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
-from headrace.relation.types import SqlType
+import pyarrow as pa
 
 Row = tuple[Any, ...]
 
@@ -43,10 +43,10 @@ def value_text(value: Any) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def parse_row(text: str, types: Sequence[SqlType]) -> Row:
+def parse_row(text: str, types: Sequence[pa.DataType]) -> Row:
     """Read a row back.
 
-    >>> parse_row("1, null, 'it''s, so'", [SqlType("int"), SqlType("int"), SqlType("string")])
+    >>> parse_row("1, null, 'it''s, so'", [pa.int32(), pa.int32(), pa.large_string()])
     (1, None, "it's, so")
     """
     words, at = [], 0
@@ -61,25 +61,25 @@ def parse_row(text: str, types: Sequence[SqlType]) -> Row:
     return tuple(_parse_value(word, kind) for word, kind in zip(words, types, strict=True))
 
 
-def _parse_value(word: str, kind: SqlType) -> Any:
+def _parse_value(word: str, kind: pa.DataType) -> Any:
     if word == "null":
         return None
-    if kind.kind == "string":
+    if pa.types.is_large_string(kind):
         if not word.startswith("'"):
             raise ValueError(f"texts are quoted, {word} is not")
         return word[1:-1].replace("''", "'")
-    if kind.kind == "boolean":
+    if pa.types.is_boolean(kind):
         return {"true": True, "false": False}[word]
-    if kind.is_integer:
+    if pa.types.is_integer(kind):
         return int(word)
-    if kind.is_floating:
+    if pa.types.is_floating(kind):
         return float(word)
-    if kind.is_decimal:
+    if pa.types.is_decimal(kind):
         return Decimal(word).quantize(Decimal(1).scaleb(-kind.scale), context=Context(prec=38))
-    if kind.kind == "date":
+    if pa.types.is_date(kind):
         return datetime.date.fromisoformat(word)
     moment = datetime.datetime.fromisoformat(word)
-    return moment.replace(tzinfo=datetime.UTC) if kind.kind == "timestamp" else moment
+    return moment.replace(tzinfo=datetime.UTC) if kind.tz else moment
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

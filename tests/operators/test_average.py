@@ -84,6 +84,7 @@ def test_averages_of_integers_round_the_exact_sum_once(limbs, data):
     assert averages.tolist() == [float(total) / n if n else 0.0 for total, n in groups]
 
 
+@pytest.mark.serial
 def test_many_groups_take_no_time():
     rng = np.random.default_rng(1)
     ring, counts = Integer(2), rng.integers(1, 10**6, 200_000)

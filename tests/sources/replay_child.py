@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.datasets import TPCH_SCHEMAS
@@ -27,13 +28,8 @@ def open_engine(spark, location: Path) -> hr.Engine:
 
 
 def main() -> None:
-    location, port, secret, file, batch = sys.argv[1:]
-    spec = spec_from_file_location("crash_child", Path(__file__).parent.parent / "engine" / "crash_child.py")
-    assert spec is not None
-    assert spec.loader is not None
-    crash_child = module_from_spec(spec)
-    spec.loader.exec_module(crash_child)
-    engine = open_engine(crash_child.attach(int(port), secret), Path(location))
+    location, file, batch = sys.argv[1:]
+    engine = open_engine(SparkSession.builder.getOrCreate(), Path(location))
     for step in UpdateFile(file, batch=int(batch)).replay(engine, name="updates"):
         print(step.number, flush=True)
 

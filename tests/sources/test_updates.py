@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -18,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from tests.forks import Forks
 
 import headrace as hr
 from headrace.datasets import TPCH_SCHEMAS, TableSpec, Updates, fifo_updates, tpch_tables
@@ -346,28 +346,24 @@ def test_nothing_of_a_bad_batch_is_applied(file: Path, window: Updates, spark: S
         check(engine, window, 4_000)
 
 
-def test_kills_lose_and_double_nothing(file: Path, window: Updates, spark: SparkSession, tmp_path: Path) -> None:
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    port, secret = str(gateway.gateway_parameters.port), gateway.gateway_parameters.auth_token
+def test_kills_lose_and_double_nothing(
+    file: Path, window: Updates, spark: SparkSession, forks: Forks, tmp_path: Path
+) -> None:
     location, rng, seen = tmp_path / "state", random.Random(5), []
     with child.open_engine(spark, location):
         pass
     for kills_after in (1, 6, None):
         batch = "5000" if kills_after is None else "40"
-        arguments = [sys.executable, str(CHILD), str(location), port, secret, str(file), batch]
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout is not None
+        process = forks.start(str(CHILD), str(location), str(file), batch)
         if kills_after is not None:
-            steps = [process.stdout.readline() for _ in range(kills_after)]
+            assert len(process.first_lines(kills_after)) == kills_after, process.stderr.read_text()
             time.sleep(rng.uniform(0.0, 0.1))  # a step is under way
-            process.send_signal(signal.SIGKILL)
-            assert all(steps), process.communicate()[1]
-        errors = process.communicate()[1]
+            os.kill(process.pid, signal.SIGKILL)
+        code = process.wait()
         with hr.Engine(spark, location, executor="inline") as engine:
             seen.append(engine.status()["sources"]["updates"])
             check(engine, window, seen[-1])
-    assert process.returncode == 0, errors
+    assert code == 0, process.stderr.read_text()
     assert seen == sorted(seen)
     assert (seen[-1], seen[-2] < window.total) == (window.total, True)
 

@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from tests.foreign.tpch_queries import RATIOS, quotient
 from tests.tpch.queries import QUERIES, Expected, Query, rows_of
 
-from headrace.relation.types import sql_type
-from headrace.testing.oracle import spark_ddl
+from headrace.testing.oracle import spark_ddl, sql_name
 
 
 class _Oracle:
@@ -65,7 +64,7 @@ class SparkOracle(_Oracle):
 
     def _answer(self, query: Query) -> Expected:
         answer = self._session.sql(query.unlimited).toArrow()
-        return Expected(answer.column_names, rows_of(answer), [sql_type(kind) for kind in answer.schema.types])
+        return Expected(answer.column_names, rows_of(answer), [sql_name(kind) for kind in answer.schema.types])
 
 
 class DuckOracle(_Oracle):

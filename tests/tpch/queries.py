@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.datasets import TPCH_SCHEMAS
-from headrace.relation.types import SqlType, sql_type
+from headrace.testing.oracle import sql_name
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "tpch"
 NAMES = (*(f"q{number}" for number in range(1, 23)), "q_aggjoin", "q_outer", "q_a", "q_b")
@@ -29,7 +29,7 @@ class Expected:
 
     names: list[str]
     rows: list[Row]
-    types: list[SqlType] | None = None
+    types: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Query:
         names = answer.column_names
         if names != expected.names:
             return f"columns {names} instead of {expected.names}"
-        types = [sql_type(kind) for kind in answer.schema.types]
+        types = [sql_name(kind) for kind in answer.schema.types]
         if expected.types is not None and types != expected.types:
             return f"types {types} instead of {expected.types}"
         rows = rows_of(answer)

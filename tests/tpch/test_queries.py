@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from tests.tpch.queries import FOLDER, NAMES, QUERIES, Expected, Query, rows_of
 
-from headrace.relation.types import sql_type
+from headrace.testing.oracle import sql_name
 
 Q21 = Query("q21")  # ORDER BY numwait DESC, s_name LIMIT 100
 Q13 = Query("q13")  # ORDER BY custdist DESC, c_count DESC
@@ -14,7 +14,7 @@ Q_B = Query("q_b")  # no order
 
 
 def expected(table: pa.Table) -> Expected:
-    return Expected(table.column_names, rows_of(table), [sql_type(kind) for kind in table.schema.types])
+    return Expected(table.column_names, rows_of(table), [sql_name(kind) for kind in table.schema.types])
 
 
 def test_every_fixture_is_a_query() -> None:

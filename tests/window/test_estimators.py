@@ -206,7 +206,8 @@ def test_estimates_of_a_steady_stream(name: str) -> None:
     found, held = errors(name, steady(2_300_000), spec, range(60, 220))
     missed = 1 - 0.55**2  # what is answered with what has arrived
     assert found.mean() < (missed + 0.1 if name == "observed" else 0.06)
-    assert 0.88 <= held.mean() <= 1
+    # Too wide an interval would hold always: each of 160 windows of an interval of 95%, once in 3,600 runs.
+    assert 0.88 <= held.mean() < 1
 
 
 @pytest.mark.parametrize("aggregate", ["sum(v)", "avg(right.v)"])

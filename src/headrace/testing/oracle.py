@@ -1,19 +1,40 @@
-"""The oracle: recompute a query with Spark over plain rows, and compare answers as bags.
+"""The oracle: recompute queries with Spark over plain rows, and compare answers as bags.
 
-It shares no code with what it checks: rows go into a Spark session of their own as a temporary view, and Spark's own
-SQL gives the answer that an incremental view must equal.
+It shares no code with what it checks, and imports nothing of Headrace: rows go into a Spark session of their own as
+temporary views, and Spark's own SQL gives the answer that an incremental view must equal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
 
-from headrace.relation.types import sql_type
+# Compiling a query takes Spark longer than running it over a few rows.
+_SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+_TYPES = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.large_string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "boolean": pa.bool_(),
+}
 
 
 class Oracle:
@@ -22,6 +43,8 @@ class Oracle:
     def __init__(self, spark: SparkSession) -> None:
         self._session = spark.newSession()
         self._session.conf.set("spark.sql.session.timeZone", str(spark.conf.get("spark.sql.session.timeZone")))
+        for name, value in _SMALL.items():
+            self._session.conf.set(name, value)
 
     def set_rows(self, tables: Mapping[str, pa.Table]) -> None:
         """Give each table its current rows."""
@@ -32,10 +55,57 @@ class Oracle:
         """Recompute a query."""
         return self._session.sql(sql).toArrow()
 
+    def answers(self, sqls: Sequence[str]) -> list[pa.Table]:
+        """Recompute several queries in one job; the rows of each are in no particular order."""
+        if len(sqls) < 2:
+            return [self.answer(sql) for sql in sqls]
+        frames = [self._session.sql(sql) for sql in sqls]
+        # Rows of a query have NULL in the columns of all others, so types stay as they are.
+        names = [[f"{i}_{j}" for j in range(len(frame.columns))] for i, frame in enumerate(frames)]
+        parts = [
+            frame.toDF(*own).withColumn("query", lit(i))
+            for i, (frame, own) in enumerate(zip(frames, names, strict=True))
+        ]
+        found = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), parts).toArrow()
+        out = []
+        for i, (frame, own) in enumerate(zip(frames, names, strict=True)):
+            out.append(found.filter(pc.equal(found.column("query"), i)).select(own).rename_columns(frame.columns))
+        return out
+
 
 def spark_ddl(schema: pa.Schema) -> str:
     """Write an Arrow schema as Spark DDL; left to itself, Spark takes timestamps without a zone for instants."""
-    return ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in schema)
+    return ", ".join(f"`{field.name}` {sql_name(field.type)}" for field in schema)
+
+
+def sql_name(kind: pa.DataType) -> str:
+    """Spark's name of an Arrow type.
+
+    >>> sql_name(pa.decimal128(9, 2)), sql_name(pa.timestamp("us"))
+    ('decimal(9,2)', 'timestamp_ntz')
+    """
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_string(kind):
+        return "string"
+    return next(name for name, arrow in _TYPES.items() if arrow == kind)
+
+
+def arrow_type(name: str) -> pa.DataType:
+    """The Arrow type of which this is Spark's name.
+
+    >>> arrow_type("DECIMAL(9, 2)")
+    Decimal128Type(decimal128(9, 2))
+    """
+    word = name.strip().lower()
+    if word.startswith("decimal("):
+        precision, scale = word.removeprefix("decimal(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    if word not in _TYPES:
+        raise ValueError(f"no type is called {name}")
+    return _TYPES[word]
 
 
 def assert_same(actual: pa.Table, expected: pa.Table, *, relative: float = 1e-12) -> None:
