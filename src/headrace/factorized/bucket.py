@@ -96,7 +96,7 @@ class Bucket:
 
 
 def without_residue(group: Group, before: Sequence[AnyRun], change: Run) -> tuple[Run, int]:
-    """Take keys that vanish away exactly, and count them: what rounding left of them must not be there if they return.
+    """Remove keys that vanish exactly, and count them: no rounding residue may be there if they return.
 
     A key vanishes only where its count goes down, so nothing is looked up for insertions.
     """

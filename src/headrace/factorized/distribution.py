@@ -2,9 +2,9 @@
 
 Inputs of a stage that have its variable are partitioned by it. The others are *replicated*: their state is stored once
 and read by every bucket, and their changes go to every bucket. A join distributes over the sum of the buckets' parts,
-so each bucket computes its share alone, whatever the variable: one exchange a stage, and none in between. One stage is
-enough for any plan; where much would have to be replicated, cutting the view tree in two and exchanging the changes of
-the view in between is cheaper. The cost model counts rows that buckets have to handle.
+so each bucket computes its share alone, whatever the variable: one exchange per stage, and none in between. One stage
+is enough for any plan; where much would have to be replicated, cutting the view tree in two and exchanging the changes
+of the view in between is cheaper. The cost model counts rows that buckets have to handle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_CUTS = 8  # with more views than this, only single cuts are tried
 
 @dataclass(frozen=True)
 class Spread:
-    """One way to spread a plan: where it is cut, the variable of each part, and its cost in rows a step."""
+    """One way to spread a plan: where it is cut, the variable of each part, and its cost in rows per step."""
 
     cuts: frozenset[int]
     partitions: Mapping[int, str | None]  # by the view that the part computes
@@ -73,7 +73,7 @@ class _Parts:
         return [frozenset(chosen) for chosen in sets]
 
     def top(self, view: int, cuts: frozenset[int]) -> int:
-        """The view that the part computes in which this view is computed."""
+        """Return the view that is computed by the part to which this view belongs."""
         while view != self.plan.root and view not in cuts:
             view = self.parent[view]
         return view

@@ -1,4 +1,4 @@
-"""Factorized maintenance: one view tree for all relations, and a trigger up its path for each.
+"""Factorized maintenance: one view tree for all relations, and one trigger per relation, up its path.
 
 A change of a relation passes every view between its leaf and the root (the delta tree of Figure 7); at each of them it
 is joined with the views beside it, which are kept because something below a sibling can change.

@@ -1,8 +1,9 @@
 """Moments as one SQL query: what a database can do at best with the same view tree (F/SQL).
 
 The tree becomes nested subqueries, each of which joins and sums as its view does. SQL has no covariance triples, so
-their product is written out: a column for the count, one a sum, and one each of the quadratically many products. That
-is the baseline which payloads in a ring are measured against; beside it is the one that sums over the join as it is.
+their product is written out: one column for the count, one per sum, and one per product, of which there are
+quadratically many. That is the baseline which payloads in a ring are measured against; beside it is the one that sums
+over the join as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A view over a join as the runtime sees it: a map side a source, the plan's stages, and a stage for the answer.
+"""A view over a join as the runtime sees it: one map side per source, the plan's stages, and a stage for the answer.
 
 A stage runs its triggers in every bucket and sends each bucket's share of the change of its view on: to the stage that
 reads the view, or to the answer, which adds the shares up by its own key. So the root is a sum over buckets, and no

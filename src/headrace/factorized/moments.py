@@ -1,4 +1,4 @@
-"""Covariance triples as payloads: what a model over a join needs, in one payload a key.
+"""Covariance triples as payloads: what a model over a join needs, in one payload per key.
 
 A view's payload has the degree of what is below it: the features of its relations, those of its first child first.
 Features that are also joined on enter where they are summed away, as the variable order says (Section 8.1).

@@ -1,6 +1,6 @@
 """Variable orders: which variable a join is taken apart by first, and what is then independent of what.
 
-A variable order is to factorized maintenance what a join order is to a query plan. It is a forest with a node a
+A variable order is to factorized maintenance what a join order is to a query plan. It is a forest with one node per
 variable in which the variables of each relation lie on one path from a root; each node becomes a view that sums its
 variable away (F-IVM, Section 4). Bound variables of a single relation need not be written: their place is known.
 """

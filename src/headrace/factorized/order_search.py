@@ -143,7 +143,7 @@ def choose(
 
     Parameters
     ----------
-    rows, distinct : rows a relation, distinct values a variable; `Sizes` says what is taken for missing entries.
+    rows, distinct : rows per relation, distinct values per variable; `Sizes` says what is taken for missing entries.
     free_top : accept only orders that have no bound variable above a free one.
     """
     if is_hierarchical(query):

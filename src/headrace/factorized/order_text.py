@@ -1,6 +1,6 @@
 """Variable orders as text, so that people can read, write, compare and keep them.
 
-Headrace's own form is an indented tree, a variable a line: `ksn !stop: Inventory, Item` is the variable ksn, whose
+Headrace's own form is an indented tree, one variable per line: `ksn !stop: Inventory, Item` is the variable ksn, whose
 view does not aggregate (`stop_pushdown`), with two relations placed under it; a mark behind a relation is one for all
 its variables that are not written. Names with other characters than
 letters, digits, `_`, `.`, `$`, `@` and `-` stand in backticks; lines that start with `#` are comments. Plain JSON
@@ -156,7 +156,7 @@ def to_fivm(order: VariableOrder, query: Hypergraph, types: Mapping[str, str] | 
 
 
 def from_fivm(text: str) -> VariableOrder:
-    """Read a file of F-IVM; types, keys, cache marks and columns are passed over, since the query knows them."""
+    """Read a file of F-IVM; types, keys, cache marks and columns are ignored, since the query has them."""
     lines = [
         (n, line.strip()) for n, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1) if line.strip()
     ]

@@ -1,7 +1,7 @@
 """Sums of products as payloads: what the aggregates of a SQL view over a join need.
 
 An aggregate over a join is a sum of products, each factor of which reads one relation. A *monomial* is a set of such
-factors; a view keeps one sum for each distinct monomial that its relations have a part in, so aggregates share what
+factors; a view keeps one sum per distinct monomial that its relations have a part in, so aggregates share what
 they have in common, and the empty monomial is the count. Integers and decimals are exact, doubles compensated.
 """
 

@@ -1,6 +1,6 @@
 """View trees: what a variable order says is computed where.
 
-A view tree has one view for each place of the order where relations meet, and one leaf a relation. A view joins its
+A view tree has one view per place of the order where relations meet, and one leaf per relation. A view joins its
 children and sums away the variables that nobody above needs; that is the function tau of F-IVM (Figure 4), with
 chains of views composed into one. Its only input is the order and which variables are free.
 """

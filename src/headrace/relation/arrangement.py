@@ -65,10 +65,10 @@ def scan(group: Group, runs: Sequence[AnyRun]) -> Run | None:
 
 
 def pieces(group: Group, runs: Sequence[AnyRun], rows: int) -> Iterator[Run]:
-    """Add all runs up piece by piece, in the order of their keys, reading about so many entries for each piece.
+    """Add all runs up piece by piece, in the order of their keys, reading about `rows` entries per piece.
 
-    At most about half of the entries of an arrangement are dead, so what a piece costs is in proportion to what it
-    gives, and the first one comes as fast as the last.
+    At most about half of the entries of an arrangement are dead, so the cost of a piece is in proportion to the
+    entries it has, and the first one comes as fast as the last.
     """
     left = [(run, 0) for run in runs if run.rows]
     while left:
@@ -111,7 +111,7 @@ def runs_to_merge(sizes: Sequence[int], incoming: int, live: int) -> list[int]:
 
 
 def fan_in(tier: int) -> int:
-    """How many runs of a tier are merged into one."""
+    """Return how many runs of a tier are merged into one."""
     return _SMALL_FAN_IN if tier < _SMALL_TIERS else _LARGE_FAN_IN
 
 
@@ -130,6 +130,6 @@ def alive(payload: Payload) -> NDArray[np.bool_]:
 
 
 def counts(payload: Payload) -> NDArray[Any]:
-    """The counts of entries: the first column of every payload, or the first number of each of its rows."""
+    """Return the counts of entries: the first column of a payload, or the first number of each of its rows."""
     first = payload[0]
     return first if first.ndim == 1 else first[:, 0]

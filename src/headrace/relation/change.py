@@ -1,6 +1,6 @@
 """Change batches: what a user hands in, brought to the exact types of the table or refused with a reason.
 
-Two kinds of badness are told apart. A batch whose columns do not fit the table is wrong as a whole and always
+There are two kinds of bad input. A batch whose columns do not fit the table is wrong as a whole and always
 refused. A row that breaks a rule of the table (NULL where none may be, duplicate key, deletion of what is not there)
 is a *bad row*: by default the step is refused too, but it can be set aside in the table's quarantine while the good
 rows go on.
@@ -57,7 +57,7 @@ class ChangeBatch:
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows that break a rule of their table, with a reason each."""
+    """Rows that break a rule of their table, with one reason per row."""
 
     table: str
     rows: pa.Table
@@ -66,7 +66,7 @@ class BadRows:
     judge: str = ""  # the view whose rules they break; empty for the table's own
 
     def error(self) -> BadRowsError:
-        """Say which rows are bad and why, in up to five samples."""
+        """Return an error that says which rows are bad and why, with up to five samples."""
         lines = []
         for i, row in enumerate(self.rows.slice(0, _SHOWN).to_pylist()):
             shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
@@ -89,7 +89,7 @@ class BadRows:
 
 
 def combine_bad_rows(parts: Sequence[BadRows]) -> BadRows:
-    """Put bad rows of one table behind one another."""
+    """Concatenate bad rows of one table."""
     return BadRows(
         parts[0].table,
         pa.concat_tables([part.rows for part in parts]),
@@ -222,7 +222,7 @@ def _exact_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def cancelled(changes: pa.Table) -> pa.Table:
-    """Add up the changes of equal rows: those that left and came the same did not change."""
+    """Add up the changes of equal rows; a row that was deleted and inserted again did not change."""
     if not changes.num_rows:
         return changes
     names = [name for name in changes.column_names if name != DIFF]

@@ -57,7 +57,7 @@ def rows_of_buckets(lead: NDArray[np.uint64], buckets: int, own: Collection[int]
 
 @_jit
 def hash_strings(offsets: NDArray[np.int64], data: NDArray[np.uint8], seed: np.uint64, out: Words) -> None:
-    """Hash each string into two words (128 bits), eight bytes a round."""
+    """Hash each string into two words (128 bits), eight bytes per round."""
     for i in range(len(offsets) - 1):
         start, stop = offsets[i], offsets[i + 1]
         length = np.uint64(stop - start)

@@ -1,8 +1,8 @@
 """Reading a table's rows back from its runs: the columns asked for, some rows at a time.
 
-Whoever reads a table adds its rows up, and adding needs no order: runs that only insert are read one after the other,
-without merging or copying them. Where rows were deleted, only the entries of those are added up first. So what is
-given are rows that are there, and nobody evaluates an expression on one that is long gone.
+Readers of a table add its rows up, which needs no order: runs that only insert are read one after the other, without
+merging or copying them. Where rows were deleted, only the entries of those keys are added up first. So readers get live
+rows only, and evaluate no expression on a deleted one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from headrace.relation.table import COUNT
 def read_rows(
     layout: TableLayout, runs: Sequence[StoredRun], names: Collection[str], most: int
 ) -> Iterator[ChangeBatch]:
-    """Read columns of the rows that one bucket has, each with its count, about so many at a time, in any order.
+    """Read columns of the rows of one bucket, each with its count, about so many at a time, in any order.
 
-    The columns may be views into the files: whoever keeps them has to copy them.
+    The columns may be views into the files: copy them to keep them.
     """
     runs = [run.select(names) for run in runs if run.rows]
     removed = _removed(runs)
@@ -47,7 +47,7 @@ def read_rows(
 
 
 def _removed(runs: Sequence[StoredRun]) -> Words:
-    """The keys of all entries that delete rows, ascending."""
+    """Return the keys of all entries that delete rows, ascending."""
     found = []
     for run in runs:
         entries = run.select(()).slice(0, run.rows)
@@ -61,6 +61,6 @@ def _removed(runs: Sequence[StoredRun]) -> Words:
 
 
 def _batch(layout: TableLayout, entries: Run, names: Collection[str]) -> Iterator[ChangeBatch]:
-    """The entries as a change batch, if there are any."""
+    """Yield the entries as a change batch, if there are any."""
     if entries.rows:
         yield ChangeBatch(pa.table(layout.rows(entries, names)), entries.payload[0])

@@ -1,7 +1,7 @@
 """Runs: sorted maps from keys to payloads, the one shape in which state, changes and exchanged data exist.
 
-A run has unique keys in ascending order, a payload a key, and *values*: Arrow columns that depend on the key and cannot
-be read back from its words (strings, or the other columns of a table's row). A run in memory and a run in a file
+A run has unique keys in ascending order, one payload per key, and *values*: Arrow columns that depend on the key and
+cannot be read back from its words (strings, or the other columns of a table's row). A run in memory and a run in a file
 (`runfile`) offer the same fields, so no kernel knows which of them it reads.
 """
 
@@ -67,7 +67,7 @@ def consolidate(group: Group, words: Words, payload: Payload, values: Values) ->
 
 
 def merge(group: Group, runs: Sequence[Run], *, keep_zeros: bool = False) -> Run:
-    """Add runs: one run that has the sum of all of them; zeros are kept only where being touched matters."""
+    """Return the sum of runs as one run; entries that are zero stay only if `keep_zeros`."""
     for run in runs:
         run.check()
     if len(runs) == 1:
@@ -105,7 +105,7 @@ def _sum_in_order(
 
 
 def concatenate_words(parts: Sequence[Words]) -> Words:
-    """Put keys behind one another; narrower ordered strings are widened to the widest."""
+    """Concatenate keys; narrower ordered strings are widened to the widest."""
     width = max(part.shape[0] for part in parts)
     return np.concatenate([_widen(part, width) for part in parts], axis=1)
 
@@ -119,7 +119,7 @@ def _widen(words: Words, width: int) -> Words:
 
 
 def refit(words: Words, width: int) -> tuple[Words, Positions]:
-    """Bring ordered string keys to another width; gives the keys that fit, and which they are."""
+    """Bring ordered string keys to another width; return the keys that fit, and their positions."""
     extra = words.shape[0] - width
     if extra <= 0:
         return _widen(words, width), np.arange(words.shape[1])

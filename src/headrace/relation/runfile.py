@@ -247,7 +247,7 @@ class StoredRun:
 
     @cached_property
     def _ready(self) -> dict[str, NDArray[np.bool_]]:
-        """Which blocks of rows (one a fence) may be read: their words, payloads and values have been verified."""
+        """Which blocks of rows (one per fence) may be read: their words, payloads and values have been verified."""
         return {part: np.zeros(self.fences.shape[1], bool) for part in ("words", "payload", "values")}
 
     @cached_property

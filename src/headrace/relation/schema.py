@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Watermark:
-    """How late a row may come: by at most `delay` behind the latest time that the column has had."""
+    """How late a row may come: at most `delay` behind the latest time in the column so far."""
 
     column: str
     delay: Duration

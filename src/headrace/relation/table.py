@@ -1,6 +1,6 @@
 """The kernel of a table: adds a change batch to the rows it has, and finds the changes that contradict them.
 
-A table with a key has at most one row a key, so inserting needs the key to be free and deleting needs the very row to
+A table with a key has at most one row per key, so inserting needs the key to be free and deleting needs the very row to
 be there. A table without a key is a bag, and only deletions can be wrong. Both are decided for a whole batch at once,
 after the batch has been added up: an insertion and a deletion of the same row cancel, whatever their order.
 """
@@ -97,7 +97,7 @@ def _judge_keyed(layout: TableLayout, runs: Sequence[AnyRun], rows: Words, net: 
 
 
 def _live_rows(runs: Sequence[AnyRun], keys: Words, width: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """For each key: how many rows are there (0 or 1), and the hash of the one that is.
+    """Return, per key, how many rows there are (0 or 1), and the hash of that row.
 
     Both are sums over all entries with that key: of the counts, and of count times hash (modulo 2**64). Everything but
     the live row cancels, so no entry has to be matched with the one that deleted it.

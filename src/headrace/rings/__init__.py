@@ -1,4 +1,4 @@
-"""Rings: the algebra of payloads. One ring a file; `base` has the protocols, `laws` what they must obey."""
+"""Rings: the algebra of payloads. One ring per file; `base` has the protocols, `laws` what they must obey."""
 
 from headrace.rings.base import Gathering, Group, Payload, Ring, concatenate, take
 from headrace.rings.covariance import Covariance

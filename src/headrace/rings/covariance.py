@@ -69,7 +69,7 @@ def permuted(rows: Doubles, degree: int, order: Sequence[int]) -> Doubles:
 class Covariance:
     """Elements (count, sums, products) of a fixed number of features; a payload is one array (n, width).
 
-    Plain double arithmetic: integers and their halves are exact up to 2**53, anything else is rounded once an
+    Plain double arithmetic: integers and their halves are exact up to 2**53, anything else is rounded once per
     operation. Adding an element and taking it away leaves what was there to one unit in the last place of the larger
     of the two, so `is_zero` is sure only of elements whose numbers are exact.
 
@@ -211,7 +211,7 @@ def product_sum(
     """Sum the products of each group: row i is the product over c of `factors[c][index[c, i]]`.
 
     The features of the result are those of the factors one after the other, so every feature must be in one factor
-    only. Costs O(width of the result) a row, whatever the number of factors.
+    only. Costs O(width of the result) per row, whatever the number of factors.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The compiled loops under `double`: numbers as unevaluated sums of two or three doubles, a whole batch a call.
+"""The compiled loops under `double`: numbers as unevaluated sums of two or three doubles, a whole batch per call.
 
 They are made of two steps that lose nothing: the sum of two doubles, and their product, each as a double and the error
 that rounding made (Knuth's TwoSum, Dekker's product). The compiler may not reorder or fuse them.
@@ -81,7 +81,7 @@ def multiply_pairs(ah: Doubles, al: Doubles, bh: Doubles, bl: Doubles, out_high:
 
 @_part
 def _add_one(h: float, m: float, t: float, x: float) -> tuple[float, float, float]:
-    """Three doubles and one more, brought back to three of which each is below the last digit of the one before."""
+    """Add a double to three; return three again, each below the last digit of the one before."""
     h, e = _two_sum(h, x)
     m, e = _two_sum(m, e)
     t += e  # the only place where anything is rounded

@@ -1,7 +1,7 @@
-"""The compiled loops under the covariance ring: multiplying, lifting and summing payloads, a whole batch a call.
+"""The compiled loops under the covariance ring: multiplying, lifting and summing payloads, a whole batch per call.
 
 Rows of one group are brought together first, because a sum of products over many rows is a dot product of columns,
-which processors do many times faster than one small outer product a row. Short runs go row by row. Nothing here
+which processors do many times faster than one small outer product per row. Short runs go row by row. Nothing here
 checks a bound or allocates per row; the callers in `covariance` check.
 """
 

@@ -74,7 +74,7 @@ LAWS: tuple[Law, ...] = (
 
 
 def violations(group: Group, rng: np.random.Generator, n: int = 64) -> Iterator[str]:
-    """Yield one line for each law that fails on n random triples of elements."""
+    """Yield one line per law that fails on n random triples of elements."""
     a, b, c = (group.sample(rng, n) for _ in range(3))
     for payload in (a, b, c):
         for column, dtype in zip(payload, group.dtypes, strict=True):

@@ -28,7 +28,7 @@ class ClosingTask:
 
 
 def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResult:
-    """Close the groups of one bucket; what was in several runs of it may be in fewer, smaller ones then."""
+    """Close the groups of one bucket; its runs may be merged into fewer, smaller ones."""
     layout, result = task.closing.layout, BucketResult()
     names = {part: view_arrangement(task.view, part) for part in layout.arrangements}
     before = {part: program.bucket_state(name, bucket) for part, name in names.items()}

@@ -1,8 +1,8 @@
 """The map side of filling a new view: the rows that its tables have, read where the work is done.
 
 State is files that every task can map, so no row has to be brought to a task, let alone through the JVM. A task reads
-the columns that the view's expressions need from the buckets it is given, a piece at a time, and what it hands on are
-changes of the view by bucket, as those of any step.
+the columns that the view's expressions need from its buckets, a piece at a time, and hands on changes of the view per
+bucket, like any step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Columns = Mapping[str, tuple[str, ...]]
 
 
 def columns_read(program: Program) -> Columns:
-    """The columns of each table that its views' map sides read."""
+    """Return, per table, the columns that the map sides of its views read."""
     out = {}
     for task in program.tables:
         read = {name for view in task.views for e in view.side.expressions for name in e.columns}
@@ -33,19 +33,19 @@ def columns_read(program: Program) -> Columns:
 
 
 def all_columns(program: Program) -> Columns:
-    """All columns of each table."""
+    """Return, per table, all of its columns."""
     return {task.name: tuple(task.layout.schema.names) for task in program.tables}
 
 
 def narrowed(task: TableTask, names: Iterable[str]) -> TableTask:
-    """The task over rows that have some of the table's columns only."""
+    """Return the task over rows that have only some of the table's columns."""
     schema = task.layout.schema
     columns = tuple(column for column in schema.columns if column.name in names)
     return replace(task, layout=replace(task.layout, schema=replace(schema, columns=columns)))
 
 
 def map_stored(program: Program, task: TableTask, names: tuple[str, ...], buckets: Iterable[int]) -> Iterator[Mapped]:
-    """Turn the rows that some buckets of a table have into pieces by bucket."""
+    """Turn the rows of some buckets of a table into pieces per bucket."""
     narrow = narrowed(task, names)
     for batch in _together(stored_rows(program, task, names, buckets, PIECE_ROWS)):
         yield map_rows(program, narrow, batch.rows, batch.diff, None)
@@ -61,7 +61,7 @@ def stored_rows(
 
 
 def _together(batches: Iterable[ChangeBatch]) -> Iterator[ChangeBatch]:
-    """Put small batches together: what a batch costs, and how many messages it makes, hardly depends on its size."""
+    """Concatenate small batches: the cost and the messages of a batch hardly depend on its size."""
     waiting: list[ChangeBatch] = []
     for batch in batches:
         if waiting and sum(map(len, waiting)) + len(batch) > PIECE_ROWS:

@@ -1,7 +1,7 @@
 """The inline executor: runs a step in the calling process, without a Spark job.
 
 It is what small steps use, because a job costs more than they do, and what tests use to run everything in milliseconds.
-The kernels let go of Python's lock, so a step of some size uses all cores by threads, a bucket each.
+The kernels release Python's lock, so a step of some size uses all cores by threads, one bucket per thread.
 """
 
 from __future__ import annotations

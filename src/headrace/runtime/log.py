@@ -1,4 +1,4 @@
-"""The commit log: numbered records, each put in place by one rename; what it says is what exists.
+"""The commit log: numbered records, each put in place by one rename; what the log names is what exists.
 
 A record gives the new list of runs of every bucket it changed, and whatever else changed with it (definitions, source
 offsets, quarantine). The state is the fold of all records; now and then a record that holds everything (a checkpoint)
@@ -177,7 +177,7 @@ class Snapshot:
 
 
 def _without(summary: dict[str, Any], removed: Collection[str]) -> dict[str, Any]:
-    """What a step said, but for what it said of views that are gone: one of the same name has had no step yet."""
+    """Return the summary of a step without views that are gone: a new view of the same name has had no step yet."""
     if not removed:
         return summary
     return {

@@ -1,7 +1,7 @@
 """Run files that this process has open: files never change, so what was opened and verified once stays so.
 
 Small files are held in memory, large ones are mapped, and a mapping holds a file descriptor. Descriptors are few, so
-the files used least recently are let go when there are too many; they are opened again, and verified again, when they
+the files used least recently are closed when there are too many; they are opened again, and verified again, when they
 are needed.
 """
 
@@ -44,13 +44,13 @@ class OpenRuns:
             self._remember(str(path), runfile.decode(np.frombuffer(data, np.uint8), str(path)), mapped=False)
 
     def forget(self, root: str, names: Iterable[str]) -> None:
-        """Let go of runs that no longer exist."""
+        """Close runs that no longer exist."""
         for name in names:
             for runs in self._runs.values():
                 runs.pop(f"{root}/runs/{name}", None)
 
     def forget_all(self, root: str) -> None:
-        """Let go of all runs of a location."""
+        """Close all runs of a location."""
         for runs in self._runs.values():
             for path in [path for path in runs if path.startswith(f"{root}/runs/")]:
                 del runs[path]

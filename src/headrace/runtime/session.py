@@ -76,7 +76,7 @@ def local_settings(cores: int, memory: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Small jobs: one task a core, no re-planning between stages, warm workers, the cheapest channel to them.
+        # Small jobs: one task per core, no re-planning between stages, warm workers, the cheapest channel to them.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
         "spark.sql.adaptive.enabled": "false",

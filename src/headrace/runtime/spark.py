@@ -2,7 +2,7 @@
 
 A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from:
 one stage and no exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket,
-packed into one buffer a (bucket, input), exchanged, and added to state; so are the rows that tables have when a new
+packed into one buffer per (bucket, input), exchanged, and added to state; so are the rows that tables have when a new
 view is filled, which tasks read themselves. Spark moves a few large binaries either way, never rows.
 """
 
@@ -110,7 +110,7 @@ def _stage_job(spark: SparkSession, program: Program, tasks: int) -> Callable[[i
 def run_each(
     spark: SparkSession, program: Program, work: Callable[[int], BucketResult], buckets: list[int], tasks: int
 ) -> BucketResult:
-    """Do some work for each bucket, in tasks."""
+    """Run a function per bucket, in tasks."""
     given = spark.sparkContext.parallelize(buckets, max(1, min(tasks, len(buckets))))
     return _combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
 
@@ -188,7 +188,7 @@ def _fill_task(program: Program, columns: Columns, tasks: int) -> Callable[[Batc
 
 
 def _packed(mapping: Iterator[Mapped], tasks: int) -> Batches:
-    """Pack what the map side makes, a message a batch: Arrow's binary columns hold at most 2 GB each."""
+    """Pack the output of the map side, one message per batch: Arrow's binary columns hold at most 2 GB each."""
 
     def batch(*message: int | str | bytes) -> pa.RecordBatch:
         columns = [pa.array([value], kind) for value, kind in zip(message, _PACKED_ARROW.types, strict=True)]

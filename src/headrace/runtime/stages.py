@@ -89,7 +89,7 @@ def run_stage(program: Program, stage: int, parcels: Iterable[Parcel], threads: 
 
 
 def each(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
-    """Do some work for each item, by threads if there are several; what it gives comes in the order of the items."""
+    """Apply a function per item, by threads if there are several; results are in the order of the items."""
     if threads == 1:
         yield from map(work, items)
         return
@@ -98,7 +98,7 @@ def each(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B
 
 
 def spill(program: Program, parcels: list[Parcel]) -> list[Parcel]:
-    """Leave parcels in files if they are too much to send to the driver."""
+    """Write parcels to files if they are too large to send to the driver."""
     if sum(parcel.rows for parcel in parcels) <= SPILL_ROWS:
         return parcels
     location = Location(program.root)

@@ -54,7 +54,7 @@ class Pieces:
 
 @dataclass
 class Mapped:
-    """What the map side made of some rows: pieces by bucket, and rows that no view can take."""
+    """The output of the map side: pieces per bucket, and the rows that a view refuses."""
 
     pieces: dict[int, Pieces] = field(default_factory=lambda: defaultdict(Pieces))
     bad: list[BadRows] = field(default_factory=list)
