@@ -25,6 +25,8 @@ from headrace.errors import (
 )
 from headrace.runtime.location import write_atomically
 
+pytestmark = pytest.mark.check
+
 DDL = "id BIGINT, shop STRING, qty INT, price DECIMAL(10,2), rating DOUBLE"
 
 

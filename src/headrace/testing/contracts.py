@@ -179,5 +179,5 @@ def _check_report(handle: Any) -> None:
     assert handle.name in str(report).splitlines()[0]
     plain = report.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    if hasattr(report, "to_svg"):
-        assert report.to_svg().startswith("<svg")
+    assert isinstance(report, hr.Report)
+    assert report.to_svg().startswith("<svg")
