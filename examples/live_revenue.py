@@ -202,10 +202,11 @@ class Board:
     @property
     def window(self) -> str:
         """What is in the window, and what of it waits for a row that it refers to."""
-        explained = self.flows.explain()
-        source = next(source for source in explained["sources"] if source.name == "lineitem")
+        operators = self.flows.explain()["operators"]
+        found = [alive for o in operators if (alive := o.extra.get("alive")) and alive.source == "lineitem"]
+        waiting = sum(alive.rows - alive.alive for alive in found)
         orders = self.engine.tables["orders"].rows
-        return f"{source.rows:,} lineitems of {orders:,} orders; {source.dead:,} wait for their order"
+        return f"{max(alive.rows for alive in found):,} lineitems of {orders:,} orders; {waiting:,} wait for others"
 
     @property
     def summary(self) -> str:

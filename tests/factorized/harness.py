@@ -52,9 +52,9 @@ class InMemory:
             for bucket in sorted(incoming):
                 done = view.reduce(stage, bucket, self._state(stage, bucket), incoming[bucket])
                 pending.append((bucket, done.runs))
-                for target, parts in done.outgoing.items():
-                    for part, run in parts.items():
-                        later[target][part].append(run)
+                for sent in done.sent:
+                    assert sent.stage == stage + 1
+                    later[sent.bucket][sent.part].append(sent.run)
             self._store(pending)
             incoming = later
         assert not incoming

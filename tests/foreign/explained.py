@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.explain.report import Report, Size, Subject
-from headrace.foreign.planner import foreign_view
-from headrace.foreign.report import report
-from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.operators.alive import alive
+from headrace.operators.layout import GROUPS
+from headrace.operators.report import report
+from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
+from headrace.plan.foreign_graph import ForeignGraph
+from headrace.plan.foreign_tree import foreign_tree, graph_of
 from headrace.plan.join import Source
 from headrace.plan.rows import JoinedRows
 from headrace.plan.view import Aggregate, Shape, ViewPlan
@@ -84,14 +87,18 @@ def explained(
     rows = JoinedRows(sources, condition, keys, ())
     shape = Shape.GROUPS if group_by else Shape.TOTAL
     count = (Aggregate("count", None, BIGINT, "count(1)"),)
-    layout = ViewLayout(ViewPlan("", shape, None, keys, (), count, None, (), rows=rows), 0)
-    kernel = foreign_view(name, layout, tables, sizes or {}, 4)
-    there: dict[str, int] = {}
-    for join in kernel.chain.joins:
-        there[join.waiting] = 0 if join.parent in empty else 1_024 >> join.position
-        passed = there[kernel.chain.of(join.child)[-1].waiting] // 2 if kernel.chain.of(join.child) else 300
-        there[join.live] = 0 if join.child in empty else passed
-    there[GROUPS] = there[kernel.chain.final.waiting] // 2
+    plan = ViewPlan("", shape, None, keys, (), count, None, (), rows=rows)
+    graph = graph_of(rows, tables)
+    assert isinstance(graph, ForeignGraph)
+    made = foreign_tree(plan, graph, sizes or {}, 4)
+    counts = {own: (sizes or {}).get(source, 0) for own, (source, _) in made.reads.items()}
+    kernel = TreeView(made.tree, 0, 4, counts)
+    there = dict.fromkeys(kernel.arrangements, 1024)
+    for number, reference in enumerate(made.joins):
+        position = sum(other.parent == reference.parent for other in made.joins[:number])
+        there[f"{number}.left"] = 0 if reference.parent in empty else 1_024 >> position
+        there[f"{number}.right"] = 0 if reference.child in empty else 512
+    there[GROUPS] = there[f"{len(made.joins) - 1}.left"] // 2
     held = {part: Size(4, 40 + 4 * i, 4000 + 400 * i) for i, part in enumerate(kernel.arrangements)}
     held[GROUPS] = replace(held[GROUPS], live=7)
     subject = Subject(
@@ -104,7 +111,8 @@ def explained(
         sizes=held,
         last_step=last_step or {},
     )
-    return report(kernel, subject, {table: key for table, (_, key) in schemas.items()}, there)
+    extra = {number: {"alive": found} for number, found in alive(kernel, there).items()}
+    return report(kernel, subject, extra=extra)
 
 
 def more_than(left: str, right: str) -> Expression:

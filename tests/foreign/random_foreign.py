@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.foreign.planner import foreign_view
-from headrace.foreign.view import ForeignView
 from headrace.operators.aggregate import read, read_changes
-from headrace.operators.kernel import Evaluated
-from headrace.operators.layout import ViewLayout
+from headrace.operators.kernel import Evaluated, Sent
+from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import column
+from headrace.plan.foreign_graph import ForeignGraph
+from headrace.plan.foreign_tree import ForeignTree, foreign_tree, graph_of
 from headrace.plan.join import Source
 from headrace.plan.rows import JoinedRows
 from headrace.plan.view import Aggregate, Output, Shape, ViewPlan
@@ -126,13 +126,30 @@ class Rows:
         return Counter(tuple(bound[v] for v in self.schema.variables) for bound in partial)
 
 
+@dataclass(frozen=True)
+class ForeignView:
+    """A view over a foreign-key join: the tree that was planned, and the kernel that keeps it."""
+
+    made: ForeignTree
+    rows: JoinedRows
+    kernel: TreeView
+
+
+def _view(plan: ViewPlan, rows: JoinedRows, schema: ForeignSchema, sizes: dict[str, int], buckets: int) -> ForeignView:
+    graph = graph_of(rows, schema.tables)
+    assert isinstance(graph, ForeignGraph)
+    made = foreign_tree(plan, graph, sizes, buckets)
+    counts = {own: sizes.get(source, 0) for own, (source, _) in made.reads.items()}
+    return ForeignView(made, rows, TreeView(made.tree, 7, buckets, counts))
+
+
 def rows_view(schema: ForeignSchema, sizes: dict[str, int], buckets: int) -> ForeignView:
     """The view of all joined rows, with all their variables."""
     keys = tuple(column(v, kind_of(v), False) for v in schema.variables)
     outputs = tuple(Output(str(key.value), column(f"k{i}", key.type, False)) for i, key in enumerate(keys))
     rows = JoinedRows(schema.sources, None, keys, ())
     plan = ViewPlan("", Shape.ROWS, None, keys, (), (), None, outputs, rows=rows)
-    return foreign_view("v", ViewLayout(plan, 7), schema.tables, sizes, buckets)
+    return _view(plan, rows, schema, sizes, buckets)
 
 
 def grouped_view(
@@ -144,50 +161,54 @@ def grouped_view(
     aggregates = (Aggregate("count", None, BIGINT, "count(1)"),)
     aggregates += tuple(Aggregate(f, 0, BIGINT if f == "count_distinct" else arguments[0].type, f) for f in functions)
     plan = ViewPlan("", Shape.GROUPS, None, keys, arguments, aggregates, None, (), rows=rows)
-    return foreign_view("v", ViewLayout(plan, 7), schema.tables, sizes, buckets)
+    return _view(plan, rows, schema, sizes, buckets)
 
 
 class InMemory:
     """The state of one view without the runtime, and what steps do to it."""
 
     def __init__(self, view: ForeignView) -> None:
-        self.view = view
+        self.made, self.rows, self.view = view.made, view.rows, view.kernel
         self.state: dict[tuple[str, int], list[Run]] = {}
         self.changed: list[Run] = []
         self.sent: list[tuple[int, str, int]] = []  # what the last step exchanged: from which bucket, what, rows
 
     def step(self, changes: dict[str, list[tuple[Row, int]]]) -> None:
-        incoming: dict[int, dict[str, list[Run]]] = {}
-        for source in self.view.rows.sources:
-            given = changes.get(source.name, [])
-            if given:
-                keys = [
-                    pa.array([row[i] for row, _ in given], e.type.arrow) for i, (_, e) in enumerate(source.variables)
-                ]
-                diff = np.array([times for _, times in given], np.int64)
-                lifted = self.view.lift(
-                    source.name, Evaluated(keys, [], diff, np.arange(len(diff))), self.view.buckets, None
-                )
-                for bucket, parts in lifted.items():
-                    for part, run in parts.items():
-                        incoming.setdefault(bucket, {}).setdefault(part, []).append(run)
+        sent = self._lifted(changes)
         self.changed, self.sent = [], []
+        stored: list[tuple[str, int, Run]] = []  # state is that before the step, for all stages of it
         for stage, parts in enumerate(self.view.stages):
-            later: dict[int, dict[str, list[Run]]] = {}
-            stored: list[tuple[str, int, Run]] = []
-            for bucket in sorted(incoming):
+            now, sent = [s for s in sent if s.stage == stage], [s for s in sent if s.stage > stage]
+            for bucket in sorted({s.bucket for s in now}):
+                incoming: dict[str, list[Run]] = {}
+                for s in now:
+                    if s.bucket == bucket:
+                        incoming.setdefault(s.part, []).append(s.run)
                 state = {part: list(self.state.get((part, self.view.home(part, bucket)), [])) for part in parts}
-                done = self.view.reduce(stage, bucket, state, incoming[bucket])
+                done = self.view.reduce(stage, bucket, state, incoming)
                 stored += [(part, self.view.home(part, bucket), run) for part, run in done.runs.items()]
                 self.changed += [] if done.changes is None else [done.changes]
-                for target, outgoing in done.outgoing.items():
-                    for part, run in outgoing.items():
-                        self.sent.append((bucket, part, run.rows))
-                        later.setdefault(target, {}).setdefault(part, []).append(run)
-            for part, home, run in stored:
-                self.state.setdefault((part, home), []).append(run)
-            incoming = later
-        assert not incoming
+                # What is for a later stage of the same bucket is handed on as it came.
+                self.sent += [(bucket, s.part, s.run.rows) for s in done.sent if s.part not in incoming]
+                sent += done.sent
+        for part, home, run in stored:
+            self.state.setdefault((part, home), []).append(run)
+        assert not sent
+
+    def _lifted(self, changes: dict[str, list[tuple[Row, int]]]) -> list[Sent]:
+        out = []
+        for own, (name, places) in self.made.reads.items():
+            given, source = changes.get(name, []), self.rows.source(name)
+            if given:
+                types = [source.variables[place][1].type.arrow for place in places]
+                keys = [
+                    pa.array([row[place] for row, _ in given], kind) for place, kind in zip(places, types, strict=True)
+                ]
+                diff = np.array([times for _, times in given], np.int64)
+                rows = Evaluated(keys, [], diff, np.arange(len(diff)))
+                for bucket, parts in self.view.lift(own, rows, self.view.buckets, None).items():
+                    out += [Sent(0, bucket, part, run) for part, run in parts.items()]
+        return out
 
     def answer(self) -> Counter[Row]:
         """The rows of the view, each with how often it occurs (or with its aggregates behind its key)."""

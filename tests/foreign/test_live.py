@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.foreign.random_foreign import ForeignSchema, InMemory, Rows, grouped_view, random_schema, rows_view
 
+from headrace.plan.tree import Join
+
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -90,8 +92,12 @@ def test_nothing_is_left_of_what_was_deleted(seed: int, tables: int) -> None:
 
 def test_a_diamond_is_alive_only_where_its_paths_agree() -> None:
     view = InMemory(rows_view(_diamond(), {}, 2))
-    [final] = [join for join in view.view.chain.joins if join.asserted]
-    assert (final.parent, final.asserted) == ("t0", ("k3",))
+    joins = zip(view.made.joins, view.made.tree.nodes, strict=False)
+    [(final, node)] = [(r, n) for r, n in joins if isinstance(n, Join) and n.residual is not None]
+    assert final.parent == "t0"
+    assert view.made.graph.asserted["t0"] == ("k3",)
+    assert node.residual is not None
+    assert node.residual.op == "EqualTo"
     view.step({"t0": [((1, 1, 1, "v"), 1)], "t1": [((1, 7, "a"), 1)], "t2": [((1, 8, "b"), 1)]})
     view.step({"t3": [((7, "x"), 1), ((8, "y"), 1)]})
     assert not view.answer()  # all children are there, and disagree
@@ -124,7 +130,7 @@ def test_a_step_costs_what_changes_state_whatever_the_size_of_the_tables(rows: i
     # One child of four rows changes, and one row comes: nine joined rows appear or disappear, and five entries are new.
     assert sum(abs(times) for times in view.changes().values()) == 9
     new = {part: runs[-1].rows for (part, _), runs in view.state.items() if part != "groups"}
-    assert new == {"i0": 1, "l0": 2}
+    assert new == {"0.left": 1, "0.right": 2}
 
 
 def test_exchanges_carry_only_rows_that_come_to_life_or_die() -> None:

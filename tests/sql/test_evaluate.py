@@ -77,7 +77,9 @@ QUERIES = [
 
 def answer(view: AnalysedView, table: DataFrame, finished: Finished) -> DataFrame:
     mapped = table.select(*view.catalyst.map_columns(table, "m_")).collect()
-    lines = [{name[2:]: value for name, value in row.asDict().items()} for row in mapped]
+    keys = len(view.plan.keys)  # of Catalyst's columns k0, k1, ...; the others are arguments
+    named = {f"m_k{keys + i}": f"v{i}" for i in range(len(view.plan.arguments))}
+    lines = [{named.get(name, name[2:]): value for name, value in row.asDict().items()} for row in mapped]
     return finished(view, [line for line in lines if view.plan.condition is None or line["c"]])
 
 
@@ -102,8 +104,8 @@ def test_the_three_parts_give_sparks_answer(
 
 def test_only_what_is_asked_for_is_evaluated(session: SqlSession, table: DataFrame) -> None:
     view = analyse(session, "v", "SELECT s, SUM(10 / b) FROM t WHERE b > 1 GROUP BY s")
-    columns = view.catalyst.map_columns(table.select("b"), "x_", only=["c", "v0"])
-    assert table.select("b").select(*columns).columns == ["x_c", "x_v0"]
+    columns = view.catalyst.map_columns(table.select("b"), "x_", only=["c", "k1"])
+    assert table.select("b").select(*columns).columns == ["x_c", "x_k1"]
 
 
 def test_an_error_in_a_kept_row_is_sparks_own(session: SqlSession, table: DataFrame) -> None:

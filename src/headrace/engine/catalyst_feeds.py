@@ -45,7 +45,7 @@ class BetweenOperators:
         for bucket, run in runs.items():
             changes = layout.changes(run)
             numbers = pa.array(np.full(changes.rows, bucket, np.int64))
-            parts.append(pa.table({**changes.columns, DIFF: pa.array(changes.diff), _BUCKET: numbers}))
+            parts.append(pa.table({**changes.arrays(), DIFF: pa.array(changes.diff), _BUCKET: numbers}))
         columns = [*(Column(f.name, f.type) for f in layout.fields), Column(DIFF, _INTEGER), Column(_BUCKET, _INTEGER)]
         given = pa.concat_tables(parts).combine_chunks()
         catalyst = planned.analysed.catalyst

@@ -19,18 +19,14 @@ from headrace.factorized import report as factorized_report
 from headrace.factorized.bucket import part_name
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.planner import Planned, stop_proposal
-from headrace.foreign import report as foreign_report
-from headrace.foreign.view import ForeignView
-from headrace.operators import one_table_report
 from headrace.operators import report as operators_report
+from headrace.operators.alive import alive
 from headrace.operators.kernel import ViewKernel
-from headrace.operators.layout import GROUPS
 from headrace.operators.tree_view import TreeView
-from headrace.operators.view import AggregateView
 from headrace.relation.arrangement import counts
 from headrace.relation.schema import TableSchema
 from headrace.runtime.program import why_catalyst
-from headrace.thrifty.strategy import ONE_TABLE
+from headrace.thrifty.strategy import FOREIGN_KEY, ONE_TABLE
 from headrace.window import report as window_report
 from headrace.window.window_view import WindowView
 
@@ -80,7 +76,11 @@ def report_of(kernel: ViewKernel, known: Known) -> Report:
 
 @report_of.register
 def _(kernel: TreeView, known: Known) -> Report:
-    return operators_report.report(kernel, known.subject)
+    if known.subject.strategy != FOREIGN_KEY:
+        return operators_report.report(kernel, known.subject)
+    rows = {part: _rows_in(known.subject.name, part, known.reader) for part in kernel.arrangements}
+    extra = {number: {"alive": found} for number, found in alive(kernel, rows).items()}
+    return operators_report.report(kernel, known.subject, extra=extra)
 
 
 @report_of.register
@@ -94,22 +94,6 @@ def _(kernel: JoinView, known: Known) -> Report:
     rows = {source.name: known.reader.rows(source.table) for source in kernel.join.sources}
     proposal = stop_proposal(plan, groups, rows) if subject.kind != "view" else ""
     return factorized_report.report(planned, kernel.algebra, subject, proposal=proposal)
-
-
-@report_of.register
-def _(kernel: ForeignView, known: Known) -> Report:
-    # Rows of the root may be equal, or be so without the columns that the view does not need; others have keys.
-    counted = [GROUPS, *(join.waiting for join in kernel.chain.of(kernel.chain.graph.root))]
-    rows = {part: size.live for part, size in known.subject.sizes.items()}
-    rows |= {part: _rows_in(known.subject.name, part, known.reader) for part in counted}
-    return foreign_report.report(
-        kernel, known.subject, {table: known.schemas[table].key for table in kernel.rows.tables}, rows
-    )
-
-
-@report_of.register
-def _(kernel: AggregateView, known: Known) -> Report:
-    return one_table_report.report(kernel.layout, known.subject)
 
 
 @report_of.register

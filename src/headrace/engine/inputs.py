@@ -78,7 +78,7 @@ def with_catalyst(task: TableTask, frame: DataFrame, views: Mapping[str, Analyse
     extra = []
     for view in task.views:
         if view.prefix is not None:
-            extra += views[view.name].catalyst.map_columns(frame, view.prefix, source=view.side.source or None)
+            extra += views[view.name].catalyst.map_columns(frame, view.prefix, source=view.side.source)
     return frame.select("*", *extra) if extra else frame
 
 

@@ -21,7 +21,7 @@ from headrace.factorized.delta import grouped
 from headrace.factorized.maintenance import MaintenancePlan, Stage, passed_on
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.delta import split
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewKernel
+from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewKernel
 from headrace.plan.join import JoinPlan, Source
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
@@ -187,7 +187,7 @@ class JoinView(ViewKernel):
             self._run(part, bucket, state, incoming, done)
         for name in incoming.keys() - here:  # it is for a later stage, in the same bucket
             view = self._view_of(name)
-            done.outgoing.setdefault(bucket, {})[name] = merge(self.algebra.group(view), list(incoming[name]))
+            done.sent.append(Sent(stage + 1, bucket, name, merge(self.algebra.group(view), list(incoming[name]))))
         return done
 
     def _view_of(self, name: str) -> int:
@@ -205,7 +205,7 @@ class JoinView(ViewKernel):
             return
         outgoing = self.answer.split(root, self.buckets) if stage.root == self.plan.root else self._pass_on(stage, root)
         for target, parts in outgoing.items():
-            done.outgoing.setdefault(target, {}).update(parts)
+            done.sent.extend(Sent(stage.level + 1, target, part, run) for part, run in parts.items())
 
     def _pass_on(self, stage: Stage, change: Run) -> Lifted:
         """Send the change of a stage's view to the buckets of the stage that reads it."""

@@ -1,12 +1,13 @@
 """Change batches between operators, and the runs in which their rows are arranged.
 
 Operators hand each other columns and multiplicities. To be searched, to be stored and to be sent, rows become a run:
-all their fields are its key, those that are searched for in front, so equal rows are one entry with a count.
+all their fields are its key, those that are searched for in front, so equal rows are one entry with a count. Columns
+that come out of a run stay words (`relation.coded`) until an expression reads their values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,22 +17,19 @@ from numpy.typing import NDArray
 
 from headrace.operators.layout import COUNT
 from headrace.plan.tree import Field
-from headrace.relation import kernels
-from headrace.relation.columns import take_column, whole
+from headrace.relation.coded import Coded, Column, coded, concatenated, nulls_of, take_any, values
+from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.keys import KeyLayout, validity, values_of_words
-from headrace.relation.run import Run, consolidate
+from headrace.relation.run import Run, consolidate, take_values
 from headrace.relation.types import SqlType
 from headrace.relation.variables import Variable, Variables
-
-Columns = Mapping[str, pa.Array]
 
 
 @dataclass(frozen=True)
 class Changes:
     """Rows in columns, and how often each comes (positive) or goes (negative)."""
 
-    columns: dict[str, pa.Array]
+    columns: dict[str, Column]
     diff: NDArray[np.int64]
 
     @property
@@ -40,8 +38,12 @@ class Changes:
 
     def take(self, positions: NDArray[np.integer]) -> Changes:
         """Pick rows by position."""
-        columns = {name: take_column(column, positions) for name, column in self.columns.items()}
+        columns = {name: take_any(column, positions) for name, column in self.columns.items()}
         return Changes(columns, self.diff[positions])
+
+    def arrays(self) -> dict[str, pa.Array]:
+        """All columns as values."""
+        return {name: values(column) for name, column in self.columns.items()}
 
 
 def together(parts: Iterable[Changes]) -> Changes | None:
@@ -50,8 +52,25 @@ def together(parts: Iterable[Changes]) -> Changes | None:
     if len(found) < 2:
         return found[0] if found else None
     names = found[0].columns
-    columns = {name: pa.concat_arrays([part.columns[name] for part in found]) for name in names}
+    columns = {name: concatenated([part.columns[name] for part in found]) for name in names}
     return Changes(columns, np.concatenate([part.diff for part in found]))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Changed rows as words, in no order, with how often each comes or goes."""
+
+    words: Words
+    diff: NDArray[np.int64]
+    texts: dict[str, pa.Array]
+
+    def take(self, positions: Positions) -> Rows:
+        """Pick rows by position."""
+        return Rows(np.take(self.words, positions, axis=1), self.diff[positions], take_values(self.texts, positions))
+
+    def run(self) -> Run:
+        """Sort rows; equal ones are added up, and those that cancel are gone."""
+        return consolidate(COUNT, self.words, (self.diff,), self.texts)
 
 
 @dataclass(frozen=True)
@@ -95,26 +114,41 @@ class RowLayout:
         """Fields that cannot be read back from their words."""
         return tuple(field.name for field in self.fields if field.type.kind == "string")
 
+    def rows(self, changes: Changes) -> Rows:
+        """The words of changed rows, in their own order."""
+        parts, texts = list[Words](), {}
+        for name, field in zip(self.names, self.fields, strict=True):
+            column = coded(changes.columns[name], field.type, self.seed)
+            parts.append(column.words)
+            if self.variables.kinds[name].nullable:
+                missing = column.missing
+                parts.append(
+                    np.zeros((1, changes.rows), np.uint64) if missing is None else missing.astype(np.uint64)[None]
+                )
+            if column.text is not None:
+                texts[name] = column.text
+        words = np.concatenate(parts) if parts else np.zeros((1, changes.rows), np.uint64)
+        return Rows(words, changes.diff, texts)
+
     def run(self, changes: Changes) -> Run:
         """Arrange rows; equal ones are added up, and those that cancel are gone."""
-        words = {name: self.variables.encode(name, changes.columns[name]) for name in self.names}
-        texts = {name: changes.columns[name] for name in self.texts}
-        return consolidate(COUNT, self.variables.key(words, self.names, changes.rows), (changes.diff,), texts)
+        return self.rows(changes).run()
 
     def probes(self, run: Run) -> Words:
         """The keys of a run's entries, to look for elsewhere."""
         return np.ascontiguousarray(run.words[: self.key_width])
 
-    def column(self, name: str, run: Run, at: Positions | None = None) -> pa.Array:
-        """Read a field of a run's entries (at some positions) back."""
-        if name in self.texts:
-            text = run.values[name]
-            return text if at is None else take_column(text, at)
+    def column(self, name: str, run: Run, at: Positions | None = None) -> Coded:
+        """A field of a run's entries (at some positions)."""
         kind = self.variables.kinds[name]
         words = run.words[self._slices[name]]
         words = words if at is None else np.take(words, at, axis=1)
-        missing = words[-1].astype(bool) if kind.nullable else None
-        return values_of_words(words, kind.type, missing)
+        missing = None
+        if kind.nullable:
+            missing = words[-1].astype(bool)
+            words, missing = words[:-1], missing if missing.any() else None
+        text = run.values.get(name)
+        return Coded(kind.type, words, missing, text if text is None or at is None else take_column(text, at))
 
     def changes(self, run: Run) -> Changes:
         """Read a whole run back."""
@@ -122,38 +156,12 @@ class RowLayout:
         return Changes(columns, run.payload[0].astype(np.int64))
 
 
-def lead_of(columns: Sequence[pa.Array], types: Sequence[SqlType], seed: int) -> NDArray[np.uint64]:
-    """The word that decides in which bucket a row lies, from the columns by which it is partitioned.
-
-    It is the same wherever equal values stand, in a group, on either side of a join, with or without NULLs around.
-    """
-    parts = []
-    for column, kind in zip(columns, types, strict=True):
-        layout = KeyLayout((kind,), (False,), seed)
-        parts.append(layout.encode([whole(column)])[int(layout.has_lead) :])
-    words = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if len(words) == 1:
-        return np.ascontiguousarray(words[0])
-    lead = np.empty(words.shape[1], np.uint64)
-    kernels.fold(words, np.uint64(seed), lead)
-    return lead
-
-
-def by_bucket(lead: NDArray[np.uint64], buckets: int) -> dict[int, Positions]:
-    """The rows of each bucket that has some."""
-    codes = np.empty(len(lead), np.int32)
-    kernels.buckets_of(lead, buckets, codes)
-    order, starts = np.empty(len(lead), np.int64), np.empty(buckets + 1, np.int64)
-    kernels.split_by(codes, buckets, order, starts)
-    return {b: order[starts[b] : starts[b + 1]] for b in range(buckets) if starts[b] < starts[b + 1]}
-
-
-def null_in(columns: Iterable[pa.Array]) -> NDArray[np.bool_] | None:
+def null_in(columns: Iterable[Column]) -> NDArray[np.bool_] | None:
     """Tell which rows have a NULL in one of some columns; None when none has."""
     found: NDArray[np.bool_] | None = None
     for column in columns:
-        if column.null_count:
-            missing = ~validity(column)
+        missing = nulls_of(column)
+        if missing is not None:
             found = missing if found is None else found | missing
     return found
 

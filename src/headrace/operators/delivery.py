@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.operators.changes import Changes, by_bucket, lead_of, null_in
+from headrace.operators.changes import Changes, RowLayout, null_in
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
 from headrace.operators.not_in import seen, seen_part
 from headrace.operators.placement import FeedId, Placement, Way
 from headrace.operators.top import TopLayout
 from headrace.plan.tree import JoinKind
+from headrace.relation import kernels
+from headrace.relation.coded import by_bucket, coded, lead_of_words
 from headrace.relation.run import Run
 
 Layout = JoinLayout | GroupLayout | TopLayout
@@ -38,37 +40,45 @@ class Deliverer:
     def deliver(
         self, feed_id: FeedId, changes: Changes, bucket: int | None, own: Collection[int] | None
     ) -> Iterator[Delivery]:
-        """Where changes go: to which bucket and part, as runs. `own` limits the buckets, `bucket` is where they are."""
+        """Where changes go: to which bucket and part, as runs.
+
+        Parameters
+        ----------
+        bucket : where the changes are; None if they are rows of a table, which were judged before.
+        own : the buckets whose share is wanted; all, when None.
+        """
         if not changes.rows:
             return
         layout, way = self.layouts[feed_id[0]], self.placement.routes[feed_id].way
-        mine = range(self.buckets) if own is None else own
         if isinstance(layout, JoinLayout):
-            yield from self._to_join(layout, feed_id, way, changes, bucket, mine)
+            yield from self._to_join(layout, feed_id, way, changes, bucket, own)
         elif isinstance(layout, TopLayout):
-            if self.one_bucket in mine:
+            if own is None or self.one_bucket in own:
                 yield self.one_bucket, layout.rows_part, layout.rows.run(changes)
-        elif way is Way.STAY:
-            assert bucket is not None
-            for part, run in layout.parts(changes).items():
-                yield bucket, part, run
         else:
-            partition = self.placement.places[feed_id[0]].partition
-            if own is not None and partition:
-                changes = self._own_share(layout, partition, changes, own)
-            for to, parts in layout.parts_by_bucket(changes, partition, self.buckets).items():
+            for to, parts in self._to_groups(layout, feed_id, way, changes, bucket, own).items():
                 for part, run in parts.items():
-                    if to in mine:
-                        yield to, part, run
+                    yield to, part, run
 
-    def _own_share(
-        self, layout: GroupLayout, partition: tuple[int, ...], changes: Changes, own: Collection[int]
-    ) -> Changes:
-        """The rows of some buckets only: each task reads all rows, and sums its own."""
-        types = [layout.node.plan.keys[i].type for i in partition]
-        lead = lead_of([changes.columns[f"k{i}"] for i in partition], types, self.seed)
-        found = [at for b, at in by_bucket(lead, self.buckets).items() if b in own]
-        return changes.take(np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64))
+    def _to_groups(
+        self,
+        layout: GroupLayout,
+        feed_id: FeedId,
+        way: Way,
+        changes: Changes,
+        bucket: int | None,
+        own: Collection[int] | None,
+    ) -> dict[int, dict[str, Run]]:
+        judged = bucket is None
+        if way is Way.STAY:
+            assert bucket is not None
+            return {bucket: layout.parts(changes)}
+        partition = self.placement.places[feed_id[0]].partition
+        if partition:
+            return layout.parts_by_bucket(changes, partition, self.buckets, own, judged=judged)
+        if own is not None and self.one_bucket not in own:
+            return {}
+        return {self.one_bucket: layout.parts(changes, judged=judged)}
 
     def _to_join(
         self,
@@ -77,10 +87,11 @@ class Deliverer:
         way: Way,
         changes: Changes,
         bucket: int | None,
-        mine: Collection[int],
+        own: Collection[int] | None,
     ) -> Iterator[Delivery]:
         number, side, _ = feed_id
         node, rows, part = layout.node, layout.rows[side], layout.parts[side]
+        mine = range(self.buckets) if own is None else own
         if node.kind is JoinKind.NULL_AWARE and side == 1:
             nulls = null_in([changes.columns[rows.names[0]]])
             for to in mine:
@@ -91,31 +102,43 @@ class Deliverer:
             absent = changes.take(np.flatnonzero(missing))
             changes = changes.take(np.flatnonzero(~missing))
             if layout.passes_absent(side):
-                for to, piece in self._spread_out(layout, number, side, way, absent, bucket):
-                    if to in mine:
-                        yield to, layout.absent_part(side), layout.absent_rows(side).run(piece)
+                yield from self._spread_out(
+                    layout.absent_rows(side), layout.absent_part(side), number, way, absent, bucket, own
+                )
         if way is Way.EVERYWHERE:
             run = rows.run(changes)
             if run.rows:
                 yield from ((to, part, run) for to in mine)
-            return
-        for to, piece in self._spread_out(layout, number, side, way, changes, bucket):
-            if to in mine:
-                yield to, part, rows.run(piece)
+        else:
+            yield from self._spread_out(rows, part, number, way, changes, bucket, own)
 
     def _spread_out(
-        self, layout: JoinLayout, number: int, side: int, way: Way, changes: Changes, bucket: int | None
-    ) -> Iterator[tuple[int, Changes]]:
+        self,
+        layout: RowLayout,
+        part: str,
+        number: int,
+        way: Way,
+        changes: Changes,
+        bucket: int | None,
+        own: Collection[int] | None,
+    ) -> Iterator[Delivery]:
         if way is Way.STAY:
             assert bucket is not None
-            yield bucket, changes
+            yield bucket, part, layout.run(changes)
             return
-        fields = layout.node.ports[side].fields
         partition = self.placement.places[number].partition
         if not partition:
-            yield self.one_bucket, changes
+            if own is None or self.one_bucket in own:
+                yield self.one_bucket, part, layout.run(changes)
             return
-        columns = [changes.columns[fields[i].name] for i in partition]
-        lead = lead_of(columns, [fields[i].type for i in partition], self.seed)
+        fields = [layout.fields[place] for place in partition]
+        leading = {f.name: coded(changes.columns[f.name], f.type, self.seed) for f in fields}
+        words = [column.words for column in leading.values()]
+        lead = lead_of_words(words[0] if len(words) == 1 else np.concatenate(words), self.seed)
+        changes = Changes(changes.columns | leading, changes.diff)
+        if own is not None and len(own) < self.buckets:  # each task reads all rows, and arranges its own
+            at = kernels.rows_of_buckets(lead, self.buckets, own)
+            changes, lead = changes.take(at), lead[at]
+        rows = layout.rows(changes)
         for to, at in by_bucket(lead, self.buckets).items():
-            yield to, changes.take(at) if len(at) < changes.rows else changes
+            yield to, part, (rows.take(at) if len(at) < changes.rows else rows).run()

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import ArithmeticOverflowError
 from headrace.operators.changes import Changes
-from headrace.operators.delta import too_large
 from headrace.plan import native
 from headrace.plan.expression import Expression
 from headrace.plan.tree import Feed, Field
-from headrace.relation.columns import take_column, whole
+from headrace.relation.coded import Column, take_any, values
+from headrace.relation.columns import whole
 from headrace.relation.keys import fixed_values
 from headrace.relation.types import SqlType
 
@@ -30,18 +29,29 @@ def fed(feed: Feed, changes: Changes, fields: Sequence[Field]) -> Changes:
     NeedsCatalyst : a row overflows, or is out of the range that is known to equal Spark's; Spark has to evaluate it.
     """
     columns, diff = changes.columns, changes.diff
+    arrays: dict[str, pa.Array] = {}
+
+    def evaluated(expression: Expression) -> pa.Array:
+        for name in expression.columns - arrays.keys():
+            arrays[name] = values(columns[name])
+        return native.evaluate(expression, arrays, len(diff))
+
     if feed.condition is not None:
-        mask = native.evaluate(feed.condition, columns, len(diff))
+        mask = evaluated(feed.condition)
         keep = np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))
         if len(keep) < len(diff):
             needed = {name for e in feed.outputs for name in e.columns}
             needed |= set() if feed.times is None else feed.times.columns
-            columns = {name: take_column(columns[name], keep) for name in needed}
-            diff = diff[keep]
+            columns = {name: take_any(columns[name], keep) for name in needed}
+            arrays, diff = {}, diff[keep]
     if feed.times is not None:
-        diff = repeated(diff, native.evaluate(feed.times, columns, len(diff)))
-    values = [whole(native.evaluate(output, columns, len(diff))) for output in feed.outputs]
-    return Changes({field.name: value for field, value in zip(fields, values, strict=True)}, diff)
+        diff = repeated(diff, evaluated(feed.times))
+    given: dict[str, Column] = {}
+    for field, output in zip(fields, feed.outputs, strict=True):
+        # A column that is handed on as it is need not be read.
+        as_it_is = output.op == "column"
+        given[field.name] = columns[str(output.value)] if as_it_is else whole(evaluated(output))
+    return Changes(given, diff)
 
 
 def repeated(diff: np.ndarray, times: pa.Array) -> np.ndarray:
@@ -52,12 +62,3 @@ def repeated(diff: np.ndarray, times: pa.Array) -> np.ndarray:
 def why_catalyst(feed: Feed) -> str | None:
     """Say which expression of a feed needs Catalyst; None if all can be evaluated on columns."""
     return next((reason for reason in map(native.why_not, feed.expressions) if reason is not None), None)
-
-
-def check_sums(arguments: Sequence[Expression], columns: Sequence[pa.Array], what: str) -> None:
-    """Refuse a step in which a row gives a sum what cannot be taken away from it again."""
-    if found := too_large(arguments, columns):
-        raise ArithmeticOverflowError(
-            f"NaN or infinity (or more than 1e288) reaches {what} in {len(found)} rows, which are summed",
-            way_out="leave such rows out with WHERE, or correct them; nothing of this step was applied",
-        )

@@ -6,25 +6,28 @@ not given again, so what reads an aggregate pays for the groups that changed and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from headrace.errors import ArithmeticOverflowError
 from headrace.operators.aggregate import changed_rows, empty_total, maintain, read_changes
-from headrace.operators.changes import Changes, by_bucket, lead_of
-from headrace.operators.delta import deltas, group_words, split
-from headrace.operators.feeds import check_sums
-from headrace.operators.finish import group_columns
+from headrace.operators.changes import Changes
+from headrace.operators.delta import deltas, split, too_large
 from headrace.operators.join import more_than_one
 from headrace.operators.kernel import Evaluated, Passed, Reduced, State
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.operator import Operator
 from headrace.plan.tree import Aggregation
 from headrace.plan.view import Shape
+from headrace.relation import kernels
+from headrace.relation.coded import coded, lead_of_words, values
 from headrace.relation.columns import whole
+from headrace.relation.kernels import Words
 from headrace.relation.run import Run
 from headrace.rings import Group
 
@@ -53,41 +56,70 @@ class GroupLayout:
     def arrangements(self) -> dict[str, Group]:
         return {self.part(plain): ring for plain, ring in self.view.arrangements.items()}
 
-    def parts(self, changes: Changes) -> dict[str, Run]:
-        """Sum changed rows into one run an arrangement."""
-        rows = self._evaluated(changes)
-        if not len(rows.diff):
-            return {}
-        found = deltas(self.view, rows, group_words(self.view, rows))
-        return {self.part(plain): run for plain, run in found.items()}
+    def parts(self, changes: Changes, *, judged: bool = False) -> dict[str, Run]:
+        """Sum changed rows into one run per arrangement; `judged` rows hold nothing that a sum could not take back."""
+        return self._parts(changes, self._words(changes), judged)
 
-    def parts_by_bucket(self, changes: Changes, partition: Sequence[int], buckets: int) -> dict[int, dict[str, Run]]:
-        """The same, by the buckets in which the groups lie; `partition` are the keys that decide that."""
-        types = [self.node.plan.keys[i].type for i in partition]
-        if not partition:
-            lead = np.zeros(1, np.uint64)
-            (bucket,) = by_bucket(lead, buckets)
-            return {bucket: self.parts(changes)}
-        if len(self.view.arrangements) > 1:
-            lead = lead_of([changes.columns[f"k{i}"] for i in partition], types, self.seed)
-            return {b: self.parts(changes.take(at)) for b, at in by_bucket(lead, buckets).items()}
+    def parts_by_bucket(
+        self,
+        changes: Changes,
+        partition: Sequence[int],
+        buckets: int,
+        own: Collection[int] | None = None,
+        *,
+        judged: bool = False,
+    ) -> dict[int, dict[str, Run]]:
+        """The same, by the buckets in which the groups lie.
+
+        Parameters
+        ----------
+        partition : the keys that decide the bucket.
+        own : the buckets whose rows are wanted; all, when None.
+        """
+        words = self._words(changes)
+        if own is not None and len(own) < buckets:  # each task reads all rows, and sums its own
+            at = kernels.rows_of_buckets(self._lead(words, partition), buckets, own)
+            changes, words = changes.take(at), np.ascontiguousarray(words[:, at])
         out: dict[int, dict[str, Run]] = {}
-        for part, run in self.parts(changes).items():
-            keys = group_columns(self.view, run)
-            lead = lead_of([keys[i] for i in partition], types, self.seed)
-            for bucket, piece in split(run, buckets, lead).items():
+        for part, run in self._parts(changes, words, judged).items():
+            for bucket, piece in split(run, buckets, self._lead(run.words, partition)).items():
                 out.setdefault(bucket, {})[part] = piece
         return out
 
-    def _evaluated(self, changes: Changes) -> Evaluated:
+    def _words(self, changes: Changes) -> Words:
+        """The words of each row's group."""
+        keys = self.view.keys
+        if not keys.types:
+            return keys.encode_empty(changes.rows)
+        columns = [coded(changes.columns[f"k{i}"], kind, self.seed) for i, kind in enumerate(keys.types)]
+        return keys.pack([(column.words, column.missing) for column in columns], changes.rows)
+
+    def _lead(self, words: Words, partition: Sequence[int]) -> NDArray[np.uint64]:
+        """The word that decides the bucket; the keys of all arrangements begin with the words of the group."""
+        return lead_of_words(self.view.keys.words_of(words, partition), self.seed)
+
+    def _parts(self, changes: Changes, words: Words, judged: bool) -> dict[str, Run]:
+        if not changes.rows:
+            return {}
         plan = self.node.plan
-        keys = [whole(changes.columns[f"k{i}"]) for i in range(len(plan.keys))]
-        arguments = [whole(changes.columns[f"v{i}"]) for i in range(len(plan.arguments))]
-        summed = [p.argument for p in self.view.components if p.role == "sum" and p.argument is not None]
-        check_sums(
-            [plan.arguments[i] for i in summed], [arguments[i] for i in summed], self.node.text or "the view's sums"
-        )
-        return Evaluated(keys, arguments, changes.diff, np.arange(len(changes.diff)))
+        keys = [values(changes.columns[f"k{i}"]) if i in self.view.keys.stored else None for i in range(len(plan.keys))]
+        arguments = [values(changes.columns[f"v{i}"]) for i in range(len(plan.arguments))]
+        if not judged:
+            self._check_sums(arguments)
+        rows = Evaluated(keys, arguments, changes.diff, np.arange(len(changes.diff)))
+        return {self.part(plain): run for plain, run in deltas(self.view, rows, words).items()}
+
+    def _check_sums(self, arguments: Sequence[pa.Array]) -> None:
+        """Refuse a step in which a row gives a sum what cannot be taken away from it again."""
+        plan = self.node.plan
+        for part in self.view.components:
+            i = part.argument
+            if part.role == "sum" and i is not None and (found := too_large([plan.arguments[i]], [arguments[i]])):
+                named = ", ".join(a.sql for a in plan.aggregates if a.argument == i)
+                raise ArithmeticOverflowError(
+                    f"{named} would sum NaN or infinity (or more than 1e288), from {len(found)} of its rows",
+                    way_out="leave such rows out with WHERE, or correct them; nothing of this step was applied",
+                )
 
 
 class GroupOperator(Operator):

@@ -27,6 +27,7 @@ from headrace.operators.operator import Operator, loaded, passed
 from headrace.plan import native
 from headrace.plan.tree import FLAG, Field, Join, JoinKind
 from headrace.relation.arrangement import AnyRun, lookup, stretches
+from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 
@@ -134,7 +135,7 @@ class JoinOperator(Operator):
 
     def _paired(self, left: Run, left_at: Positions, right: Run, right_at: Positions) -> Changes:
         diff = left.payload[0][left_at].astype(np.int64) * right.payload[0][right_at].astype(np.int64)
-        columns = {}
+        columns: dict[str, Column] = {}
         for name in self.node.outputs:
             of_left = name.startswith("l")
             layout = self.layout.rows[0 if of_left else 1]
@@ -170,7 +171,7 @@ class JoinOperator(Operator):
         assert residual is not None
         own, other = self.layout.rows[side], self.layout.rows[1 - side]
         columns = {
-            name: own.column(name, mine, owners) if name in own.names else other.column(name, run, at)
+            name: values(own.column(name, mine, owners) if name in own.names else other.column(name, run, at))
             for name in residual.columns
         }
         mask: pa.Array = native.evaluate(residual, columns, len(owners))
@@ -271,7 +272,7 @@ class JoinOperator(Operator):
 
     def _padded(self, layout: RowLayout, rows: Run, at: Positions, diff: NDArray[np.int64]) -> Changes:
         """Rows of one side, with NULL for the columns of the other."""
-        columns = {}
+        columns: dict[str, Column] = {}
         for field in self.node.fields:
             own = field.name in layout.names
             columns[field.name] = layout.column(field.name, rows, at) if own else no_values(field.type, len(at))

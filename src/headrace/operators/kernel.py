@@ -116,8 +116,7 @@ class Reduced:
 
     runs: dict[str, Run] = field(default_factory=dict)  # the change of each arrangement
     live: dict[str, int] = field(default_factory=dict)  # by how many entries each grew (alive, not stored)
-    outgoing: Lifted = field(default_factory=dict)  # what the next stage gets
-    sent: list[Sent] = field(default_factory=list)  # what any later stage gets
+    sent: list[Sent] = field(default_factory=list)  # what later stages get
     changes: Run | None = None  # the changed groups before and after, for readers
     summary: ViewChange | None = None
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator

@@ -18,8 +18,8 @@ from headrace.operators.kernel import Passed, State
 from headrace.operators.layout import COUNT
 from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, lookup
-from headrace.relation.kernels import Positions
-from headrace.relation.keys import KeyLayout
+from headrace.relation.coded import Coded, coded
+from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 from headrace.relation.types import sql_type
 
@@ -88,14 +88,26 @@ def given(changes: Changes | None, keys: Sequence[str] = ()) -> Passed:
     came, went = int(changes.diff[changes.diff > 0].sum()), int(-changes.diff[changes.diff < 0].sum())
     pairs = 0
     if keys and came and went:
-        columns = [changes.columns[name] for name in keys]
-        words = KeyLayout(tuple(sql_type(c.type) for c in columns), (True,) * len(keys), seed=0).encode(columns)
+        words = _words_of(changes, keys)
         group_of, first = np.empty(changes.rows, np.int64), np.empty(changes.rows, np.int64)
         groups = kernels.group_hashed(words, group_of, first)
         (there,) = COUNT.sum_by((np.maximum(changes.diff, 0),), group_of, groups)
         (gone,) = COUNT.sum_by((np.maximum(-changes.diff, 0),), group_of, groups)
         pairs = int(np.minimum(there, gone).sum())
     return Passed(came, went, pairs)
+
+
+def _words_of(changes: Changes, names: Sequence[str]) -> Words:
+    """Words that are equal where the values of some columns are."""
+    parts = []
+    for name in names:
+        column = changes.columns[name]
+        kind = column.type if isinstance(column, Coded) else sql_type(column.type)
+        found = coded(column, kind, seed=0)
+        parts.append(found.words)
+        if found.missing is not None:
+            parts.append(found.missing.astype(np.uint64)[None])
+    return np.concatenate(parts)
 
 
 def grown(before: Sequence[AnyRun], change: Run) -> int:

@@ -103,7 +103,8 @@ class Placer:
         return Placement(tuple(places), routes)
 
     def _reason(self, feed: Feed) -> str | None:
-        return why_catalyst(feed) or ("it raised" if self.by_catalyst else None)
+        computes = any(expression.op != "column" for expression in feed.expressions)
+        return why_catalyst(feed) or ("it raised" if self.by_catalyst and computes else None)
 
     # -- what is in every bucket ------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from headrace.explain.graph import Band, Edge, Graph, Node
 from headrace.explain.parts import Fact, Outline, Part, Section, Table
 from headrace.explain.report import THEORY, Arrangement, Report, Subject, last_step, state
 from headrace.explain.words import counted, cut, listed, one_line
+from headrace.operators.alive import Alive
 from headrace.operators.described import Described, DescribedFeed, DescribedOperator, DescribedPort, ordered
 from headrace.operators.naming import written
 from headrace.operators.traffic import passing
@@ -277,7 +278,8 @@ class _Tree:
         about = f"{operator.kind} {operator.said}; stage {operator.stage}, {operator.where}: {operator.why}"
         about += f"; keeps {', '.join(arrangement.name for arrangement in kept)}"
         notes = (f"{sum(arrangement.bytes for arrangement in kept):,} bytes kept",)
-        return Node(operator.name, "operator", layer, tuple(lines), notes, about)
+        shares = [found.share for found in operator.extra.values() if isinstance(found, Alive)]
+        return Node(operator.name, "operator", layer, tuple(lines), notes, about, shares[0] if shares else None)
 
     def _table(self, feed: DescribedFeed, layer: int) -> Node:
         source = self.sources[feed.source]

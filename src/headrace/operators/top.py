@@ -122,7 +122,7 @@ class TopOperator(Operator):
         """
         if not rows.columns:
             return rows.take(np.arange(count))
-        first = first_rows(pa.table(rows.columns), self.layout.order, self.layout.types, count)
+        first = first_rows(pa.table(rows.arrays()), self.layout.order, self.layout.types, count)
         columns = {name: whole(first.column(name)) for name in first.column_names}
         return Changes(columns, np.ones(first.num_rows, np.int64))
 

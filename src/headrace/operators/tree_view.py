@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.changes import Changes, RowLayout
+from headrace.operators.changes import Changes, RowLayout, null_in
 from headrace.operators.delivery import Deliverer, Layout
 from headrace.operators.delta import not_summable
 from headrace.operators.feeds import fed, repeated
@@ -176,6 +176,9 @@ class TreeView(ViewKernel):
     def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
         feed_id, feed = self._sources[source]
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
+        missing = null_in([rows.keys[i] for i in feed.required])
+        if missing is not None:
+            rows = rows.take(np.flatnonzero(~missing))
         diff = rows.diff if feed.times is None else repeated(rows.diff, rows.arguments[0])
         changes = Changes({field.name: column for field, column in zip(fields, rows.keys, strict=True)}, diff)
         out: Lifted = {}

@@ -40,6 +40,7 @@ class Feed:
     table, source : the table, and which of its occurrences in the query this is.
     condition, outputs : over the fields of the producer, or the columns of the table.
     times : how often each row is meant, where a column says so (INTERSECT ALL, EXCEPT ALL).
+    required : outputs that must not be NULL: a row of the table that has NULL there takes no part.
     """
 
     producer: int | None
@@ -48,6 +49,7 @@ class Feed:
     table: str = ""
     source: str = ""
     times: Expression | None = None
+    required: tuple[int, ...] = ()
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
@@ -211,3 +213,11 @@ class Tree:
         """Operators that have a row before any change has come: aggregates without groups."""
         inner = enumerate(self.nodes[:-1])
         return tuple(n for n, node in inner if isinstance(node, Aggregation) and node.plan.shape is Shape.TOTAL)
+
+
+def over_one_table(plan: ViewPlan) -> Tree:
+    """A view over one table as a tree: one aggregate, fed by the rows of the table."""
+    named = [*(("k", i, e) for i, e in enumerate(plan.keys)), *(("v", i, e) for i, e in enumerate(plan.arguments))]
+    fields = tuple(Field(f"{letter}{i}", e.type, e.nullable) for letter, i, e in named)
+    feed = Feed(None, plan.condition, (*plan.keys, *plan.arguments), plan.table, plan.table)
+    return Tree((Aggregation(Port(fields, (feed,)), plan),))

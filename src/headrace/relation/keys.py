@@ -8,6 +8,7 @@ others: a search then compares one word, and ties are told apart by the rest. NU
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,6 +83,25 @@ class KeyLayout:
         if self.has_lead:
             kernels.fold(words[1:], np.uint64(self.seed), words[0])
         return words
+
+    def pack(self, columns: Sequence[tuple[Words, NDArray[np.bool_] | None]], n: int) -> Words:
+        """Make the words of n keys from those of their columns, each with a mask of its NULLs if it has some."""
+        words = np.zeros((self.width, n), np.uint64)
+        at = int(self.has_lead)
+        for i, (own, missing) in enumerate(columns):
+            words[at : at + len(own)] = own
+            if missing is not None and self.null_words:
+                words[self._null_word(i)] |= missing.astype(np.uint64) << np.uint64(i % 64)
+            at += len(own)
+        if self.has_lead:
+            kernels.fold(words[1:], np.uint64(self.seed), words[0])
+        return words
+
+    def words_of(self, words: Words, columns: Sequence[int]) -> Words:
+        """The words of some columns of keys, side by side, without what says whether they are NULL."""
+        starts = np.cumsum([int(self.has_lead), *map(_words_of, self.types)])
+        rows = [row for i in columns for row in range(starts[i], starts[i + 1])]
+        return words[rows]
 
     def encode_empty(self, n: int) -> Words:
         """Make the words of n empty keys (a total: one group, no columns)."""

@@ -238,8 +238,6 @@ def _reduce_view(
         live = before[part].live + done.live.get(part, 0)
         group, (arrangement, home) = kernel.arrangements[part], parts[part]
         store(program, arrangement, home, group, run, live, before[part], state[part], result)
-    for target, outgoing in done.outgoing.items():
-        result.parcels += [Parcel(stage + 1, target, name, part, run, run.rows) for part, run in outgoing.items()]
     result.parcels += [Parcel(s.stage, s.bucket, name, s.part, s.run, s.run.rows) for s in done.sent]
     if done.traffic:
         result.add(BucketResult(traffic={name: done.traffic}))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from headrace.plan.foreign_tree import ForeignTree
 from headrace.plan.view import Order, Output, Shape, ViewPlan
 from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat
-from headrace.sql.joined_rows import RowReader
+from headrace.sql.joined_rows import RowReader, RowsOfJoin
 from headrace.sql.joins import Joiner
 from headrace.sql.jvm import identity, items
 from headrace.sql.query import Schema, SqlQuery
@@ -45,7 +46,8 @@ def summed(query: SqlQuery) -> AnalysedView:
     """
     flat = query.flat
     if len(flat.leaves) == 1:
-        sides: dict[str | None, MapSide] = {None: MapSide(flat.leaf, flat.condition, flat.keys, flat.arguments)}
+        outputs = [*flat.keys, *flat.arguments]
+        sides: dict[str, MapSide] = {flat.leaves[0][0]: MapSide(flat.leaf, flat.condition, outputs, [])}
         return _view(query, plan_of(flat, query.schema), sides)
     join = Joiner(query.session.catalyst, query.refusals, flat).join()
     plan = replace(_joined_plan(flat, query.schema, join.sources), join=join.plan)
@@ -77,22 +79,34 @@ def features(query: SqlQuery) -> AnalysedView:
     return _view(query, plan, join.sides)
 
 
-def joined_rows(query: SqlQuery) -> AnalysedView:
+@dataclass(frozen=True)
+class AnalysedRows:
+    """A view over a join whose rows are made: as every other view, and the rows themselves."""
+
+    view: AnalysedView
+    rows: RowsOfJoin
+
+    def along(self, made: ForeignTree) -> AnalysedView:
+        """The view, with Catalyst's side of a tree that joins these rows."""
+        return replace(self.view, catalyst=self.rows.along(made, self.view.catalyst))
+
+
+def joined_rows(query: SqlQuery) -> AnalysedRows:
     """Read a view over a join for a strategy that makes joined rows; the plan has `rows` in place of `join`.
 
     Raises
     ------
-    UnsupportedSQLError : as for `summed`, or the query reads one table, or Spark would have to see joined rows.
+    UnsupportedSQLError : as for `summed`, or the query reads one table.
     """
     flat = query.flat
     if len(flat.leaves) == 1:
         query.refusals.refuse("a query of one table", "there is no join in it", "leave the strategy out")
     read = RowReader(query.session.catalyst, query.refusals, flat).read()
     plan = replace(_joined_plan(flat, query.schema, read.sources), rows=read.plan)
-    return _view(query, plan, read.sides)
+    return AnalysedRows(_view(query, plan, read.sides), read)
 
 
-def _view(query: SqlQuery, plan: ViewPlan, sides: Mapping[str | None, MapSide]) -> AnalysedView:
+def _view(query: SqlQuery, plan: ViewPlan, sides: Mapping[str, MapSide]) -> AnalysedView:
     not_null = tuple(not nullable for _, _, nullable in query.schema)
     catalyst = CatalystView(query.session.catalyst, plan, query.flat, sides, not_null)
     return AnalysedView(plan, query.schema, catalyst)

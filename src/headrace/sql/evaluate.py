@@ -85,17 +85,17 @@ class MapSide:
 class CatalystView:
     """The three parts of a view as Catalyst expressions; `plan` says the same without Spark.
 
-    A view of one table has one map side, `None`; a view of a join has one for each source, by its name. `between` has
-    the feeds from one operator to another, each with the attributes that stand for the fields it reads.
+    There is one map side per source, by its name. `between` has the feeds from one operator to another, each with the
+    attributes that stand for the fields it reads.
     """
 
     catalyst: Catalyst
     plan: ViewPlan
     flat: Flat
-    sides: Mapping[str | None, MapSide]
+    sides: Mapping[str, MapSide]
     not_null: tuple[bool, ...]
     between: Mapping[FeedId, tuple[MapSide, Sequence[Jvm]]] = field(default_factory=dict)
-    _maps: dict[tuple[str | None, tuple[str, ...]], Template] = field(default_factory=dict, repr=False)
+    _maps: dict[tuple[str, tuple[str, ...]], Template] = field(default_factory=dict, repr=False)
     _betweens: dict[FeedId, Template] = field(default_factory=dict, repr=False)
 
     def map_columns(
@@ -111,8 +111,10 @@ class CatalystView:
         changes : has the columns of the table, by name.
         prefix : put before the name of every column.
         only : names (without the prefix) to return; all when None.
-        source : for a join, the source whose table it is; its variables are then `k0..`, and its factors `v0..`.
+        source : the source whose table it is; may be left out if there is one. For a join, `k0..` are its variables,
+            and `v0..` its factors.
         """
+        source = next(iter(self.sides)) if source is None else source
         side = self.sides[source]
         names = tuple(name for name in side.names if only is None or name in only)
         if (source, names) not in self._maps:

@@ -1,20 +1,20 @@
 """The join under a view as rows, for strategies that make those rows of it that change.
 
-Conditions, keys and arguments may read any tables. A part that reads one source is evaluated there, by Spark where only
-Spark can; what is left over several sources must be something that the kernels evaluate on columns, because a joined
-row never passes through Spark.
+Conditions, keys and arguments may read any tables. A part that reads one source is evaluated there, before anything is
+joined; what is left is evaluated on joined rows. Spark evaluates what only Spark can, at either place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.plan import native
 from headrace.plan.expression import Expression
-from headrace.plan.rows import STAND_IN, JoinedRows, written
+from headrace.plan.foreign_tree import ForeignTree
+from headrace.plan.rows import STAND_IN, JoinedRows
 from headrace.plan.view import Shape
 from headrace.sql.equalities import Equalities, Variable, bare, floats
-from headrace.sql.evaluate import MapSide
+from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat
 from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind
 from headrace.sql.refusals import Refusals
@@ -24,11 +24,39 @@ from headrace.sql.sources import Sources
 
 @dataclass(frozen=True)
 class RowsOfJoin:
-    """The rows of a join: Catalyst's side of its sources, and the plan that says the same without Spark."""
+    """The rows of a join: Catalyst's side of its sources, and the plan that says the same without Spark.
+
+    Parameters
+    ----------
+    joined : what is evaluated on joined rows, over the attributes that stand for variables.
+    standing : the attribute of each variable that it reads.
+    """
 
     sources: Sources
     plan: JoinedRows
-    sides: dict[str | None, MapSide]
+    sides: dict[str, MapSide]
+    joined: MapSide
+    standing: dict[str, Jvm]
+
+    def along(self, made: ForeignTree, view: CatalystView) -> CatalystView:
+        """Catalyst's side of a tree that joins these rows: a map side per feed of a table, and that of the answer."""
+        sides = {}
+        for own, (source, places) in made.reads.items():
+            side = self.sides[source]
+            sides[own] = replace(side, keys=[side.keys[place] for place in places])
+        [feed], number = made.tree.root.port.feeds, len(made.tree.nodes) - 1
+        fields = {
+            name: view.catalyst.attribute(made.shown[name], a.dataType(), a.nullable())
+            for name, a in self.standing.items()
+        }
+        renamed = {identity(a): fields[name] for name, a in self.standing.items()}
+        condition, *outputs = (
+            None if node is None else view.catalyst.substitute(node, renamed)
+            for node in (self.joined.condition, *self.joined.keys)
+        )
+        assert feed.producer is not None
+        answer = MapSide(self.joined.leaf, condition, outputs, [])
+        return replace(view, sides=sides, between={(number, 0, 0): (answer, tuple(fields.values()))})
 
 
 @dataclass
@@ -55,14 +83,16 @@ class RowReader:
             [self.catalyst.substitute(key, late) for key in keys],
             [self.catalyst.substitute(argument, late) for argument in arguments],
         )
-        sides: dict[str | None, MapSide] = {side.name: side.map_side(self.catalyst) for side in sources.sides}
+        sides: dict[str, MapSide] = {side.name: side.map_side(self.catalyst) for side in sources.sides}
         plan = JoinedRows(
             sources=tuple(side.source(sides[side.name].condition) for side in sources.sides),
-            condition=None if across is None else self._checked(across),
-            keys=tuple(map(self._checked, keys)),
-            arguments=tuple(map(self._checked, arguments)),
+            condition=None if across is None else self._expression(across),
+            keys=tuple(map(self._expression, keys)),
+            arguments=tuple(map(self._expression, arguments)),
         )
-        return RowsOfJoin(sources, plan, sides)
+        joined = MapSide(self.flat.leaves[0][1], across, [*keys, *arguments], [])
+        standing = {variable.name: attribute for variable, attribute in self._standing.values()}
+        return RowsOfJoin(sources, plan, sides, joined, standing)
 
     def _over_variables(self, node: Jvm) -> Jvm:
         """The expression with an attribute in the place of every part that reads one source."""
@@ -109,13 +139,5 @@ class RowReader:
                     return attribute
         return None
 
-    def _checked(self, node: Jvm) -> Expression:
-        names = {number: variable.name for number, (variable, _) in self._standing.items()}
-        expression = to_expression(node, names)
-        if (reason := native.why_not(expression)) is not None:
-            self.refusals.refuse_for_now(
-                f"{reason.partition(' ')[0]} in {written(expression)}",
-                "it reads several tables, and only Spark evaluates it: joined rows do not pass through Spark",
-                "write it over the columns of one table, or compute it from the answer you read",
-            )
-        return expression
+    def _expression(self, node: Jvm) -> Expression:
+        return to_expression(node, {number: variable.name for number, (variable, _) in self._standing.items()})

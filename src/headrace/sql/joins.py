@@ -33,7 +33,7 @@ class Join:
 
     sources: Sources
     plan: JoinPlan
-    sides: dict[str | None, MapSide]
+    sides: dict[str, MapSide]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Joiner:
         self.equalities.name_variables(list(zip(keys, self.output_names or (), strict=False)))
         products = Products(self.catalyst, self.refusals, sources)
         arguments = tuple(products.argument(argument) for argument in self.flat.arguments)
-        sides: dict[str | None, MapSide] = {side.name: side.map_side(self.catalyst) for side in sources.sides}
+        sides: dict[str, MapSide] = {side.name: side.map_side(self.catalyst) for side in sources.sides}
         plan = JoinPlan(
             sources=tuple(side.source(sides[side.name].condition) for side in sources.sides),
             keys=tuple(key.name for key in keys),

@@ -37,7 +37,7 @@ class TreeRead:
 
     tree: Tree
     flat: Flat
-    sides: dict[str | None, MapSide] = field(default_factory=dict)
+    sides: dict[str, MapSide] = field(default_factory=dict)
     between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ class TreeReader:
         self.catalyst = catalyst
         self.refusals = refusals
         self.nodes: list[Node] = []
-        self.sides: dict[str | None, MapSide] = {}
+        self.sides: dict[str, MapSide] = {}
         self.between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = {}
         self.leaf: Jvm = None
         self._groups: list[Grouped] = []

@@ -75,7 +75,6 @@ def fitted(here: Probes) -> Units:
         group=_rounded(UNITS.group * group),
         join=_rounded(UNITS.join * join),
         product=_rounded(UNITS.product * (group + join) / 2),
-        live=_rounded(UNITS.live * join),
         scan=_rounded(UNITS.scan * scan),
         compare=_rounded(UNITS.compare * join),
         job=_rounded(UNITS.job * job),

@@ -1,6 +1,6 @@
 """What a step would cost: the rows that a plan touches, times what a row costs on this machine.
 
-A function per kind of plan (`tree_cost`, `view_tree_cost`, `chain_cost`, and the two below) counts the rows; how long
+A function per kind of plan (`tree_cost`, `view_tree_cost`, and the two below) counts the rows; how long
 one takes is a unit, fitted on the machine (`calibration`) or, until then, as measured on ours. Costs decide which
 strategy a view gets, and EXPLAIN ANALYZE shows them beside what was measured.
 """
@@ -22,7 +22,6 @@ class Units:
     group: float = 1.0  # a row is added to its group
     join: float = 1.0  # a row is looked up in the other side of a join, and what it meets is passed on
     product: float = 1.5  # a key of a view tree is multiplied with its siblings and summed
-    live: float = 0.8  # a row is looked up along a foreign key
     scan: float = 0.25  # Spark reads and aggregates a row
     compare: float = 0.1  # two rows are compared, on columns, without looking anything up
     job: float = 0.2  # seconds

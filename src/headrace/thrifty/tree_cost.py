@@ -6,10 +6,10 @@ side meets as many as there are for each key. An aggregate gives two rows for a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.plan.assumptions import PASSING, ROWS_A_GROUP, TURNED_SHARE
-from headrace.plan.tree import Aggregation, Feed, Join, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Port, Top, Tree
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import OfSources, Statistics
 
@@ -127,12 +127,23 @@ def _partners(tree: Tree, node: Join, side: int, sizes: list[float], keys: Keys)
 
 def _unique(tree: Tree, node: Join, side: int, keys: Keys) -> bool:
     """Whether a side has one row at most for each key of the join."""
-    feeds = node.ports[side].feeds
-    if len(feeds) != 1:
+    return _identifies(tree, node.ports[side], range(node.keys), keys)
+
+
+def _identifies(tree: Tree, port: Port, places: Iterable[int], keys: Keys) -> bool:
+    """Whether no two rows of a port agree on all of some fields."""
+    if len(port.feeds) != 1:
         return False
-    (feed,) = feeds
+    (feed,) = port.feeds
+    columns = {str(feed.outputs[i].value) for i in places if feed.outputs[i].op == "column"}
     if feed.producer is None:
-        return _by_key(feed, node.keys, keys)
+        return bool(keys[feed.table]) and columns.issuperset(keys[feed.table])
     producer = tree.nodes[feed.producer]
-    columns = {str(output.value) for output in feed.outputs[: node.keys] if output.op == "column"}
-    return isinstance(producer, Aggregation) and columns.issuperset(f"k{i}" for i in range(len(producer.plan.keys)))
+    if isinstance(producer, Aggregation):
+        return columns.issuperset(f"k{i}" for i in range(len(producer.plan.keys)))
+    if isinstance(producer, Join):
+        # A row of the left side is given once at most, if it finds its partner by a key of the right side.
+        own = [i for i, field in enumerate(producer.left.fields) if field.name in columns]
+        once = not producer.kind.pairs or _unique(tree, producer, 1, keys)
+        return once and producer.kind is not JoinKind.FULL and _identifies(tree, producer.left, own, keys)
+    return False

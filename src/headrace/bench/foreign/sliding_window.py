@@ -166,10 +166,8 @@ def _maintain(
             done.state = max(done.state, step.state_bytes)
             done.ran = step.ran
         done.answer = view.to_arrow()
-        explained = view.explain()
-        done.view = explained.state_bytes
-        if explained.strategy == FOREIGN:
-            done.tuples = sum(source.rows for source in explained["sources"])
+        done.view = view.explain().state_bytes
+        done.tuples = sum(table.rows for table in engine.tables.values())
     done.peak = memory.grown
     shutil.rmtree(location)
     return done

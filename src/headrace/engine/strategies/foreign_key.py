@@ -9,14 +9,14 @@ from headrace.engine.definition import PlannedView
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, UnsupportedSQLError
-from headrace.foreign.planner import foreign_view
-from headrace.foreign.view import ForeignView
-from headrace.operators.layout import ViewLayout
+from headrace.operators.tree_view import TreeView
+from headrace.plan.foreign_graph import NotForeign
+from headrace.plan.foreign_tree import foreign_tree, graph_of
 from headrace.plan.view import Shape
-from headrace.thrifty.chain_cost import chain_cost
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import FACTORIZED, FOREIGN_KEY
+from headrace.thrifty.tree_cost import tree_cost
 
 
 class ForeignKey(Kept):
@@ -29,23 +29,34 @@ class ForeignKey(Kept):
 
     def planned(self, query: Query) -> PlannedView:
         query.refuse_factorizing(FOREIGN_KEY, "tables are joined along their foreign keys")
-        analysed, chosen = query.joined_rows, query.definition.chosen
-        query.check_sums(analysed.plan)
-        layout, rows = ViewLayout(analysed.plan, query.seed), analysed.plan.rows
+        plan, chosen = query.joined_rows.view.plan, query.definition.chosen
+        query.check_sums(plan)
+        rows, tables = plan.rows, query.statistics.tables
         assert rows is not None
+        graph = graph_of(rows, tables)
+        if isinstance(graph, NotForeign):
+            raise UnsupportedSQLError(
+                f"view {query.name!r} is no foreign-key join: {graph.why}",
+                way_out=f"{graph.way_out}; or leave the strategy out",
+            )
         # Sizes that led to the plan lead to it again, also where nothing was known.
         sources = {source.name: source.table for source in rows.sources}
         known = chosen["sizes"] if "sizes" in chosen else query.statistics.sizes(sources)
-        kernel = foreign_view(query.name, layout, query.statistics.tables, known, query.buckets)
-        root, required = kernel.chain.graph.root, analysed.catalyst.flat.root_required
-        if required is not None and rows.sources[required].name != root:
+        made = foreign_tree(plan, graph, known, query.buckets)
+        analysed = query.joined_rows.along(made)
+        required = analysed.catalyst.flat.root_required
+        if required is not None and rows.sources[required].name != graph.root:
             raise UnsupportedSQLError(
-                f"view {query.name!r}: {analysed.plan.root_required} cannot be maintained: it is a condition on the "
-                f"groups only if a row of {rows.sources[required].name} is joined once, but the root is {root}",
+                f"view {query.name!r}: {plan.root_required} cannot be maintained: it is a condition on the groups "
+                f"only if a row of {rows.sources[required].name} is joined once, but the root is {graph.root}",
                 way_out="make the subquery a view of its own, and combine the answers; or use refresh='full'",
             )
+        counts = {own: known[source] for own, (source, _) in made.reads.items() if source in known}
+        static = frozenset(table for table in made.tree.tables if tables[table].static)
+        growing = frozenset(table for table in made.tree.tables if tables[table].append_only)
+        kernel = TreeView(made.tree, query.seed, query.buckets, counts, static, growing)
         choice = {"strategy": FOREIGN_KEY, "sizes": known, "why": chosen.get("why", "it was asked for")}
-        return PlannedView(replace(query.definition, chosen=choice), analysed, kernel, layout)
+        return PlannedView(replace(query.definition, chosen=choice), analysed, kernel, kernel.layout)
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         """Why live tuples win over sums of products.
@@ -68,5 +79,5 @@ class ForeignKey(Kept):
         return ""
 
     def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
-        assert isinstance(plan.kernel, ForeignView)
-        return chain_cost(plan.kernel.chain, plan.kernel.rows.sources, statistics)
+        assert isinstance(plan.kernel, TreeView)
+        return tree_cost(plan.kernel.tree, statistics)

@@ -10,7 +10,8 @@ from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.operators.layout import ViewLayout
-from headrace.operators.view import AggregateView
+from headrace.operators.tree_view import TreeView
+from headrace.plan.tree import over_one_table
 from headrace.thrifty.cost import Cost, one_table_cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import ONE_TABLE
@@ -31,7 +32,8 @@ class OneTable(Kept):
         query.check_sums(analysed.plan)
         layout = ViewLayout(analysed.plan, query.seed)
         definition = replace(query.definition, chosen={**query.definition.chosen, "strategy": ONE_TABLE})
-        return PlannedView(definition, analysed, AggregateView(layout), layout)
+        kernel = TreeView(over_one_table(analysed.plan), query.seed, query.buckets, {})
+        return PlannedView(definition, analysed, kernel, layout)
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         return "it reads one table"

@@ -8,7 +8,7 @@ from headrace.engine.definition import Definition
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.plan.view import ViewPlan
 from headrace.sql.analyse_tree import AnalysedTree, tree_of
-from headrace.sql.catalyst import AnalysedView, features, joined_rows, summed
+from headrace.sql.catalyst import AnalysedRows, AnalysedView, features, joined_rows, summed
 from headrace.sql.grouping import split_group_by
 from headrace.sql.query import SqlQuery, once
 from headrace.sql.reads import Reads, read_query
@@ -50,7 +50,7 @@ class Query:
         return summed(self.sql)
 
     @once
-    def joined_rows(self) -> AnalysedView:
+    def joined_rows(self) -> AnalysedRows:
         """The query over joined rows."""
         return joined_rows(self.sql)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from headrace.plan.expression import Expression, column
-from headrace.plan.foreign import ForeignGraph, NotForeign, Reference, foreign_graph
+from headrace.plan.foreign_graph import ForeignGraph, NotForeign, Reference, foreign_graph
 from headrace.plan.join import Source
 from headrace.relation.types import SqlType
 

@@ -1,1 +1,0 @@
-"""Continuous queries over foreign-key joins: live tuples, at constant cost an update (Cquirrel)."""
