@@ -261,42 +261,42 @@ def test_errors_bounds_and_latency_of_a_method() -> None:
     sides = Sides(left, right, 1, 3, values=False)
     assert sides.truth.tolist() == [2, 1, 0]
     assert sides.arrived(np.array([13_000, 30_000, 40_000])).tolist() == [1, 1, 0]
-    said = MethodAnswers.nothing(3)
-    said.value[:], said.low[:], said.high[:] = [1, 1, 5], [1, 0, 0], [1.5, 2, 5]
-    said.moment[:] = [13_000, 27_000, 40_000]
-    said.after[:] = [0.001, 0.0, 0.0]
-    said.estimation[:] = [0.001, 0.002, 0.003]
-    said.rows, said.seconds = 7, 2.0
+    answers = MethodAnswers.nothing(3)
+    answers.value[:], answers.low[:], answers.high[:] = [1, 1, 5], [1, 0, 0], [1.5, 2, 5]
+    answers.moment[:] = [13_000, 27_000, 40_000]
+    answers.after[:] = [0.001, 0.0, 0.0]
+    answers.estimation[:] = [0.001, 0.002, 0.003]
+    answers.rows, answers.seconds = 7, 2.0
     workload = Workload(QUERIES["q1"], None, windows=3, warm=0, longest=7_000)
-    row = row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, said)])
+    row = row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, answers)])
     assert (row["mean_error"], row["windows"], row["empty_windows"]) == (0.25, 3, 1)
     assert row["coverage"] == pytest.approx(2 / 3)
     assert row["mean_width"] == row["median_width"] == pytest.approx((0.25 + 2) / 2)
     assert (row["estimation_ms"], row["rows_per_s"]) == (2.0, 3.5)
     # Of rows that were there: two of window 1, after 3 and 1 ms and 1 ms of work, one of window 2 and one of window 3.
     assert row["latency_ms"] == pytest.approx(np.quantile([4.0, 2.0, 6.0, 10.0], 0.95))
-    said.value[0] = np.nan  # nothing said is not the same as nothing to say
-    row = row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, said)])
+    answers.value[0] = np.nan  # no answer is not the same as an answer of 0
+    row = row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, answers)])
     assert (row["mean_error"], row["p95_error"], row["empty_windows"]) == (None, None, 1)
 
 
 def test_errors_are_back_after_a_change() -> None:
     workload = Workload(QUERIES["q1"], None, windows=60, warm=0, longest=7_000, change="halve")
     sides = Sides(stream(list(range(60)), [0] * 60), stream(list(range(60)), [0] * 60), 0, 60, values=False)
-    said = MethodAnswers.nothing(60)
-    said.value[:] = 1.01
-    said.value[30:35] = 1.41
-    said.seconds = 1.0
-    row = row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, said)])
+    answers = MethodAnswers.nothing(60)
+    answers.value[:] = 1.01
+    answers.value[30:35] = 1.41
+    answers.seconds = 1.0
+    row = row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, answers)])
     assert row["error_before"] == pytest.approx(0.01)
     assert row["error_at_change"] == pytest.approx(0.21)
     assert row["error_allowed"] == 0.1
     assert row["recovered_after"] == 3  # then two of ten windows are off by 0.41
-    row = row_of("q2", "micro", workload, "auto", 7.0, [Sample.of(sides, said)])
+    row = row_of("q2", "micro", workload, "auto", 7.0, [Sample.of(sides, answers)])
     assert row["error_allowed"] == pytest.approx(0.015)
     assert row["recovered_after"] == 5
-    said.value[30:] = 3
-    assert row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, said)])["recovered_after"] is None
+    answers.value[30:] = 3
+    assert row_of("q1", "micro", workload, "auto", 7.0, [Sample.of(sides, answers)])["recovered_after"] is None
 
 
 def made_up(method: str, omega: float, error: float | None, **more: Any) -> dict[str, Any]:

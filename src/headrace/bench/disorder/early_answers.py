@@ -69,8 +69,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
         arrivals = Arrivals.of(sides.left, sides.right)
         for omega in options.omega:
             tell(f"stream {seed + 1} of {options.seeds}: answers at {omega:g} ms")
-            for method, said in run_methods(options.methods, _spec(options, omega), sides, arrivals, seed).items():
-                samples.setdefault((omega, method), []).append(Sample.of(sides, said))
+            for method, answers in run_methods(options.methods, _spec(options, omega), sides, arrivals, seed).items():
+                samples.setdefault((omega, method), []).append(Sample.of(sides, answers))
     results = [
         row_of(options.query, options.data, workload, method, omega, samples[omega, method])
         for omega in options.omega

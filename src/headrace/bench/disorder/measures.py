@@ -21,19 +21,19 @@ class Sample:
     """The answers of one method over one stream, beside the true ones; the rows of the stream are not kept."""
 
     truth: Floats
-    said: MethodAnswers
+    answers: MethodAnswers
     latency: float  # that 95% of the rows of answers do not exceed, in microseconds
 
     @classmethod
-    def of(cls, sides: Sides, said: MethodAnswers) -> Sample:
+    def of(cls, sides: Sides, answers: MethodAnswers) -> Sample:
         """Measure what needs the rows of the stream."""
-        latencies = _latencies(sides, said)
-        return cls(sides.truth, said, float(np.quantile(latencies, 0.95)) if len(latencies) else math.nan)
+        latencies = _latencies(sides, answers)
+        return cls(sides.truth, answers, float(np.quantile(latencies, 0.95)) if len(latencies) else math.nan)
 
     @property
     def errors(self) -> Floats:
         """The relative error per window; NaN where the true answer is 0, infinite where there is no answer."""
-        off, size = np.abs(self.said.value - self.truth), np.abs(self.truth)
+        off, size = np.abs(self.answers.value - self.truth), np.abs(self.truth)
         found: Floats = np.divide(off, size, out=np.full(len(size), np.nan), where=size > 0)
         found[(size > 0) & ~np.isfinite(found)] = np.inf
         return found
@@ -43,10 +43,10 @@ def row_of(
     query: str, data: str, workload: Workload, method: str, omega_ms: float, samples: Sequence[Sample]
 ) -> dict[str, Any]:
     """Return the row of results of one method at one omega."""
-    said = [sample.said for sample in samples]
+    answers = [sample.answers for sample in samples]
     error = np.stack([sample.errors for sample in samples])
     known = error[~np.isnan(error)]
-    rows, seconds = sum(one.rows for one in said), sum(one.seconds for one in said)
+    rows, seconds = sum(one.rows for one in answers), sum(one.seconds for one in answers)
     latencies = [sample.latency for sample in samples if math.isfinite(sample.latency)]
     row: dict[str, Any] = {
         "system": "headrace" if method in ESTIMATING else method,
@@ -61,34 +61,34 @@ def row_of(
         "mean_error": _mean(error),
         "p95_error": float(np.quantile(known, 0.95)) if len(known) and np.isfinite(known).all() else None,
         "latency_ms": float(np.mean(latencies) / 1e3) if latencies else None,
-        "after_ms": _median_ms([one.after for one in said]),
+        "after_ms": _median_ms([one.after for one in answers]),
     }
     if method in ESTIMATING:
         row |= _intervals(samples)
-        row["estimation_ms"] = _median_ms([one.estimation for one in said])
-        row["beside_ms"] = _median_ms([one.beside for one in said])
+        row["estimation_ms"] = _median_ms([one.estimation for one in answers])
+        row["beside_ms"] = _median_ms([one.beside for one in answers])
     visible = workload.visible_at(round(omega_ms * 1e3))
     if workload.changes_at is not None and visible is not None:
         row |= _recovery(error, workload.changes_at, visible, allowed_error(query, data, omega_ms))
-    wrong = next((one.wrong for one in said if one.wrong), None)
+    wrong = next((one.wrong for one in answers if one.wrong), None)
     return row if wrong is None else row | {"wrong": wrong}
 
 
-def _latencies(sides: Sides, said: MethodAnswers) -> Floats:
+def _latencies(sides: Sides, answers: MethodAnswers) -> Floats:
     """Return, per row that an answer includes, the time from its arrival to the answer, in microseconds."""
     found = []
     for stream in (sides.left, sides.right):
         window = stream.event // LENGTH - sides.first
         at = np.flatnonzero((window >= 0) & (window < sides.count))
-        moment = said.moment[window[at]]
+        moment = answers.moment[window[at]]
         there = stream.arrival[at] <= moment
-        found.append((moment - stream.arrival[at])[there] + said.after[window[at][there]] * 1e6)
+        found.append((moment - stream.arrival[at])[there] + answers.after[window[at][there]] * 1e6)
     return np.concatenate(found)
 
 
 def _intervals(samples: Sequence[Sample]) -> dict[str, Any]:
     truth = np.concatenate([sample.truth for sample in samples])
-    low, high = (np.concatenate([getattr(sample.said, name) for sample in samples]) for name in ("low", "high"))
+    low, high = (np.concatenate([getattr(sample.answers, name) for sample in samples]) for name in ("low", "high"))
     width = ((high - low)[truth != 0]) / np.abs(truth[truth != 0])
     return {
         "coverage": float(((low <= truth) & (truth <= high)).mean()),

@@ -125,13 +125,13 @@ class _Pass:
         self.estimators = {name: _TimedEstimator(make_estimator(name, spec, seed=seed)) for name in names}
         self.join = _TimedJoin(spec, cast(Mapping[str, Estimator], self.estimators))
         self.sides = sides
-        self.said = {name: MethodAnswers.nothing(sides.count) for name in (WATERMARK, *names)}
+        self.answers = {name: MethodAnswers.nothing(sides.count) for name in (WATERMARK, *names)}
         self.final = np.full(sides.count, np.nan)
         self._after: dict[str, float] = {}
 
     def feed(self, rows: Arrivals, moment: int) -> None:
         """Hand over the rows that have arrived by a moment."""
-        self._after = dict.fromkeys(self.said, 0.0)
+        self._after = dict.fromkeys(self.answers, 0.0)
         start = perf_counter()
         for answer in self.join.feed(rows, until=moment):
             spent = self._spent(perf_counter() - start)
@@ -140,8 +140,8 @@ class _Pass:
                 self._note(answer, at, spent)
             start = perf_counter()
         self._spent(perf_counter() - start)
-        for said in self.said.values():
-            said.rows += len(rows)
+        for answers in self.answers.values():
+            answers.rows += len(rows)
 
     def _spent(self, seconds: float) -> dict[str, tuple[float, float]]:
         """Share out the time since the last answer; return, per estimator, the seconds beside and of estimating."""
@@ -152,26 +152,26 @@ class _Pass:
             own = {name: (beside + rest / len(own), estimating) for name, (beside, estimating) in own.items()}
         else:
             exact += rest
-        for name, said in self.said.items():
+        for name, answers in self.answers.items():
             spent = exact + sum(own.get(name, ()))
-            said.seconds += spent
+            answers.seconds += spent
             self._after[name] += spent
         return own
 
     def _note(self, answer: Answer, at: int, spent: Mapping[str, tuple[float, float]]) -> None:
         for name, (beside, estimating) in spent.items():
-            self.said[name].beside[at] += beside
-            self.said[name].estimation[at] += estimating
+            self.answers[name].beside[at] += beside
+            self.answers[name].estimation[at] += estimating
         if answer.final:
             self.final[at] = answer.observed
             return
-        for name, said in self.said.items():
-            said.moment[at], said.after[at] = answer.at, self._after[name]
+        for name, answers in self.answers.items():
+            answers.moment[at], answers.after[at] = answer.at, self._after[name]
             if name == WATERMARK:
-                said.value[at] = answer.observed
+                answers.value[at] = answer.observed
             else:
                 estimate = answer.estimates[name]
-                said.value[at], said.low[at], said.high[at] = estimate.value, estimate.low, estimate.high
+                answers.value[at], answers.low[at], answers.high[at] = estimate.value, estimate.low, estimate.high
 
 
 def _run_estimators(
@@ -184,12 +184,12 @@ def _run_estimators(
         upto = arrivals.until(moment, at)
         running.feed(arrivals.slice(at, upto), moment)
         at = upto
-    observed = running.said[WATERMARK]
+    observed = running.answers[WATERMARK]
     wrong = _difference("the exact part at its moment", observed.value, sides.arrived(observed.moment))
     wrong = wrong or _difference("the complete window", running.final, sides.truth)
-    for said in running.said.values():
-        said.wrong = wrong
-    return running.said
+    for answers in running.answers.values():
+        answers.wrong = wrong
+    return running.answers
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------------
@@ -216,21 +216,21 @@ class _WatchedJoin:
 def _run_baseline(name: str, spec: WindowSpec, sides: Sides, arrivals: Arrivals) -> MethodAnswers:
     join = _WatchedJoin(LazyJoin(spec) if name == LAZY else EagerJoin(spec))
     slack = KSlack(max(_MEMORY * LENGTH, 2 * spec.horizon)) if name == SLACK else None
-    said = MethodAnswers.nothing(sides.count)
+    answers = MethodAnswers.nothing(sides.count)
     start = perf_counter()
     for answer in answered(spec, join, arrivals, slack, spec.emitted_at(sides.first + sides.count - 1)):
         now = perf_counter()
-        said.seconds += now - start
+        answers.seconds += now - start
         at = answer.window - sides.first
         if 0 <= at < sides.count:
-            said.value[at], said.moment[at] = answer.observed, answer.at
-            said.after[at] = now - max(start, join.closed)
+            answers.value[at], answers.moment[at] = answer.observed, answer.at
+            answers.after[at] = now - max(start, join.closed)
         if at == sides.count - 1:
             break
         start = perf_counter()
-    said.rows = arrivals.until(int(said.moment[-1]))
-    said.wrong = _difference("what had arrived", said.value, sides.arrived(said.moment))
-    return said
+    answers.rows = arrivals.until(int(answers.moment[-1]))
+    answers.wrong = _difference("what had arrived", answers.value, sides.arrived(answers.moment))
+    return answers
 
 
 def _difference(about: str, found: Floats, expected: Floats) -> str | None:

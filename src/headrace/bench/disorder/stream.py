@@ -129,7 +129,7 @@ def _measured(options: argparse.Namespace, tell: Tell) -> list[dict[str, Any]]:
             progress = Progress()
             spark.streams.addListener(progress)
             try:
-                said = systems[name](spark, root, sides, options)
+                measured = systems[name](spark, root, sides, options)
             finally:
                 spark.streams.removeListener(progress)
             taken = progress.seconds(options.batches)[options.warm :]
@@ -142,7 +142,7 @@ def _measured(options: argparse.Namespace, tell: Tell) -> list[dict[str, Any]]:
                     "seconds": sum(taken),
                     "rows_per_s": options.batch * len(taken) / sum(taken),
                     "median_batch_s": statistics.median(taken),
-                    **said,
+                    **measured,
                 }
             )
         return results
@@ -191,14 +191,14 @@ def _headrace(spark: SparkSession, root: Path, sides: Sides, options: argparse.N
     moments = (sides.first + np.arange(sides.count)) * LENGTH + _OMEGA
     arrived, final = sides.arrived(moments)[window[mine]], sides.truth[window[mine]]
     learned = slice(len(final) // 4, None)  # the first windows are what it learns from
-    said: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "windows": int(mine.sum()),
         "mean_error": float((np.abs(value - final) / final)[learned].mean()),
         "coverage": float(((low <= final) & (final <= high))[learned].mean()),
     }
     if not np.array_equal(observed, arrived):
-        said["wrong"] = f"{int((observed != arrived).sum())} of {len(arrived)} windows"
-    return said
+        measured["wrong"] = f"{int((observed != arrived).sum())} of {len(arrived)} windows"
+    return measured
 
 
 def _spark(spark: SparkSession, root: Path, sides: Sides, options: argparse.Namespace) -> dict[str, Any]:
@@ -220,8 +220,8 @@ def _spark(spark: SparkSession, root: Path, sides: Sides, options: argparse.Name
     final = {start // LENGTH - sides.first: pairs for start, pairs in found.items()}
     known = [window for window in final if 0 <= window < sides.count]
     wrong = sum(final[window] != sides.truth[window] for window in known)
-    said: dict[str, Any] = {"windows": len(known)}
-    return said | ({"wrong": f"{wrong} of {len(known)} windows"} if wrong or not known else {})
+    measured: dict[str, Any] = {"windows": len(known)}
+    return measured | ({"wrong": f"{wrong} of {len(known)} windows"} if wrong or not known else {})
 
 
 def _ratios(results: list[dict[str, Any]]) -> tuple[dict[str, float], list[dict[str, Any]]]:
@@ -254,5 +254,7 @@ def table(result: dict[str, Any]) -> Group:
         batch = f"{row['median_batch_s']:.2f} s"
         windows = f"wrong: {row['wrong']}" if "wrong" in row else f"{row['windows']:,}"
         shown.add_row(row["case"], f"{row['rows']:,}", f"{row['rows_per_s']:,.0f}", batch, windows, *early)
-    said = [f"{'met' if one['met'] else 'NOT MET':8} {one['target']}: {one['value']:,.0f}" for one in result["targets"]]
-    return Group(shown, named_numbers("ratio", result["ratios"]), *said)
+    targets = [
+        f"{'met' if one['met'] else 'NOT MET':8} {one['target']}: {one['value']:,.0f}" for one in result["targets"]
+    ]
+    return Group(shown, named_numbers("ratio", result["ratios"]), *targets)

@@ -123,7 +123,7 @@ def _measure(peer: Peer, python: Path, query: str, folder: Path, own: Path, time
     if ended.code is None:
         return {"failed": f"was not done after {time_limit:g} s"}
     if not answered.exists():
-        return {"failed": f"ended with exit code {ended.code}: {ended.said or 'it said nothing'}"}
+        return {"failed": f"ended with exit code {ended.code}: {ended.output or 'it said nothing'}"}
     measured: dict[str, Any] = json.loads(answered.read_text())
     return measured if "failed" in measured else measured | {"peak_mb": ended.peak / 1e6}
 

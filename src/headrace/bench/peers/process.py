@@ -27,12 +27,12 @@ class Ended:
     ----------
     code : its exit code; None if its time was up.
     peak : most private memory of it and what it started, in bytes; 0 where the system does not report it.
-    said : the end of what it printed.
+    output : the end of what it printed.
     """
 
     code: int | None
     peak: int
-    said: str
+    output: str
 
 
 def run_limited(command: Sequence[str], folder: Path, environment: Mapping[str, str], time_limit: float) -> Ended:

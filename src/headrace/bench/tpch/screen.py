@@ -44,7 +44,7 @@ def table(result: dict[str, Any]) -> Group:
     return Group(
         Text(title, style="bold"),
         _lines(ours, spark, ratios),
-        *(Text(f"{row['case']} {said}") for row in ours if (said := problem(row))),
+        *(Text(f"{row['case']} {message}") for row in ours if (message := problem(row))),
         named_numbers("over all queries", {name: x for name, x in ratios.items() if not name.startswith(alone)}),
         Text(f"Peak memory: {memory['python_mb']:,.0f} MB of Python, {memory['java_mb']:,.0f} MB of Spark's JVM."),
         *(Text(_verdict(target)) for target in result["targets"]),
@@ -59,8 +59,8 @@ def _lines(ours: list[Row], spark: Mapping[str, Row], ratios: Mapping[str, float
     for row in ours:
         if row["case"] == TOGETHER:
             shown.add_section()
-        said = problem(row)
-        name = f"{row['case']} {said.partition(':')[0]}" if said else row["case"]
+        message = problem(row)
+        name = f"{row['case']} {message.partition(':')[0]}" if message else row["case"]
         theirs = spark.get(row["case"], {})
         shown.add_row(name, *(_short(cell(row, theirs, ratios)) for cell in _COLUMNS.values()))
         if row["case"] == TABLES_ONLY:
