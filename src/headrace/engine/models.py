@@ -227,7 +227,7 @@ class Model(Covariance):
                 at = tuple(key.values())
                 fitted[at] = self._by_group.get(at, self._regression.clone()).fit(moments)
             self._by_group, self._fitted_to = fitted, state
-        return self._by_group
+        return dict(self._by_group)
 
     def _state(self) -> dict[int, BucketState]:
         return dict(self._access.state.latest.states(self.name, MOMENTS))
