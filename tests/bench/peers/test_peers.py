@@ -28,7 +28,7 @@ from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.datasets.windows import POSITION
 from headrace.errors import SchemaError
 
-QUERIES = Path(__file__).parent.parent / "fixtures" / "tpch"
+QUERIES = Path(__file__).parents[2] / "fixtures" / "tpch"
 INSTALLED = peers.available()
 
 

@@ -24,7 +24,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.handles import View
 from headrace.errors import SchemaError, UnsupportedSQLError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SMALL = ["--scale", "0.001", "--steps", "2", "--share", "0.01"]
 
 
