@@ -91,4 +91,6 @@ def _group(item: pytest.Item) -> str:
 def _in_check(item: pytest.Item) -> bool:
     if item.get_closest_marker("check") is not None:
         return True
-    return _is_light(item) and item.get_closest_marker("whole") is None
+    if item.get_closest_marker("whole") is not None or "bench" in item.path.parts:  # benchmarks check themselves
+        return False
+    return _is_light(item)
