@@ -69,7 +69,7 @@ def test_the_house_prices(tmp_path: Path) -> None:
     if apart := re.search(r"differ by (\S+) of their size", printed):  # scikit-learn is there
         assert float(apart[1]) < 1e-6
     assert printed.count("fitted in") == 3
-    assert "model price: factorized maintenance of a join" in printed
+    assert "model price: a join kept as one tree of views (factorized)" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["house_prices.svg"]
     assert (tmp_path / "house_prices.svg").read_text().startswith("<svg")
 

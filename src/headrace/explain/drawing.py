@@ -19,7 +19,7 @@ from headrace.explain.svg import CHAR, EDGE, FAINT, FOOT, HEAD, INK, KEPT, LINE,
 _GAP_X, _GAP_Y = 22, 16
 _BAND = svg.Look("#eef3f7", "#d5dee6")
 _TITLES = 74  # of the names of bands, left of everything
-_WIDE = 960  # of the boxes of one layer; more of them stand in several rows
+_WIDE = 1_040  # of the boxes of one layer; more of them stand in several rows
 _LINES = 4  # that a line of a node may take in its box
 _LABEL, _HEADLINE = 24, 100  # characters beside an arrow, and above the drawing
 _PORT = 26  # between arrows that reach the same box
@@ -53,13 +53,11 @@ _COLOURS = {
     "stays": EDGE,
     "exchanged": KEPT.stroke,
     "everywhere": REPLICATED.stroke,
-    "asserted": "#b3404a",
 }
 _EDGES = {
     "stays": "stays in its bucket",
     "exchanged": "exchanged",
     "everywhere": "to every bucket",
-    "asserted": "must agree (assertion key)",
 }
 
 

@@ -27,21 +27,6 @@ class Place:
     x: float = 0  # the middle
 
 
-def longest_paths(root: str, edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """How many edges the longest path from the root to each node has.
-
-    >>> longest_paths("a", [("a", "b"), ("a", "c"), ("b", "c")])
-    {'a': 0, 'b': 1, 'c': 2}
-    """
-    found, waiting = {root: 0}, [root]
-    for name in waiting:  # grows while it is walked
-        for parent, child in edges:
-            if parent == name and found.get(child, -1) < found[name] + 1:
-                found[child] = found[name] + 1
-                waiting.append(child)
-    return found
-
-
 def arrange(places: Mapping[str, Place], links: Sequence[Link], gap: float) -> None:
     """Give every place an x: none to the left of 0, and those of a layer at least a gap apart."""
     above, below = defaultdict(list), defaultdict(list)

@@ -150,15 +150,6 @@ def key_words(layout: ViewLayout, part: str) -> str:
     return f"({', '.join(names)})"
 
 
-def having_words(layout: ViewLayout) -> str:
-    """The condition on a view's groups, with its aggregates and keys as the query calls them."""
-    plan = layout.plan
-    assert plan.having is not None
-    named = {f"a{i}": aggregate.sql for i, aggregate in enumerate(plan.aggregates)}
-    named |= {f"k{i}": str(key) for i, key in enumerate(plan.keys)}
-    return written(plan.having, lambda name: named.get(name, name), longest=None)
-
-
 def written(expression: Expression, named: Named, longest: int | None = _LONGEST) -> str:
     """An expression as SQL, with other names for its columns.
 

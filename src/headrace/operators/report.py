@@ -102,12 +102,21 @@ class _Tree:
     def operator(self, number: int) -> DescribedOperator:
         return self.operators[len(self.operators) - 1 - number]
 
+    @property
+    def _follows_keys(self) -> bool:
+        """Whether it is known who is alive."""
+        return any(isinstance(found, Alive) for operator in self.operators for found in operator.extra.values())
+
     # -- in plain words -----------------------------------------------------------------------------------------------
 
     def step(self) -> str:
         """What a step costs."""
-        said = ["costs in proportion to the rows that change and to those that match them, operator by operator"]
         joins = [(number, node) for number, node in enumerate(self.described.nodes) if isinstance(node, Join)]
+        said = ["costs in proportion to the rows that change and the groups that they touch"]
+        if joins:
+            said = ["costs in proportion to the rows that change and to those that match them, operator by operator"]
+        if self._follows_keys:
+            said.append("a row finds one partner at most at a join, and who comes to life reaches all who wait for it")
         if crossed := [f"[{number}]" for number, node in joins if not node.keys]:
             said.append(f"{listed(crossed)} compares every changed row with all rows of the other side")
         if unknown := [f"[{number}]" for number, node in joins if node.kind is JoinKind.NULL_AWARE]:
@@ -127,6 +136,12 @@ class _Tree:
                 "partners",
                 "a row is given by whether the number m of its partners is above zero; it is asked again only if rows "
                 "that match it changed, and the difference between before and after is what the step changes",
+            )
+        if self._follows_keys:
+            yield Fact(
+                "alive",
+                "a row is alive, in L(R), if it meets a live row of all that it refers to; one that waits, in N(R), "
+                "has passed as many joins as the counter s(t) of Cquirrel says",
             )
         shapes = {node.plan.shape for node in nodes if isinstance(node, Aggregation)}
         if shapes & {Shape.GROUPS, Shape.TOTAL}:
