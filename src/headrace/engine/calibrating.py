@@ -6,6 +6,7 @@ that exists is part of its definition.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import platform
@@ -23,8 +24,8 @@ from headrace.thrifty.cost import UNITS, Units
 SWITCH = "HEADRACE_CALIBRATE"
 """Environment variable; "0" leaves the units as they are."""
 _FILE = "units.json"
-DELAY = 3.0
-"""Seconds after opening until it begins: what is closed again by then needs no units."""
+DELAY = 20.0
+"""Seconds after opening until it begins: first steps are left alone, and what is closed again needs no units."""
 _PATIENCE = 10.0  # seconds to wait for the query of a probe, before the session may be stopped
 
 
@@ -49,12 +50,15 @@ class Calibration:
         if self._found is None and os.environ.get(SWITCH, "1") != "0":
             self._thread = threading.Thread(target=self._run, name="headrace-calibration", daemon=True)
             self._thread.start()
+            # A program that ends without closing its engine would take the session away under a probe.
+            atexit.register(self.stop)
 
     def stop(self) -> None:
         """Make no further probe; returns when the current one is over."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_PATIENCE)
+        atexit.unregister(self.stop)
 
     def _run(self) -> None:
         if self._stopped.wait(DELAY):
