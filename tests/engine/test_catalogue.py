@@ -11,7 +11,7 @@ import pytest
 
 from headrace.engine import store as store_module
 from headrace.engine.catalogue import Catalogue, Entry
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import Definition, PlannedView, SparkAnswer, SqlRequest
 from headrace.engine.store import Store
 from headrace.errors import SchemaError, StorageError
 from headrace.relation.schema import Column, TableSchema
@@ -28,20 +28,16 @@ class Kernel:
         return {"groups": None}
 
 
-class Planned(PlannedView):
-    """A view that reads `a`."""
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return ("a",)
-
-
 def schema(name: str, **options: Any) -> TableSchema:
     return TableSchema.of(name, [Column("id", SqlType("bigint"))], "id", **options)
 
 
 def planned(sql: str) -> PlannedView:
-    return Planned(Definition("view", sql), None, Kernel())  # type: ignore[arg-type]
+    return PlannedView(defined(sql), Kernel(), ("a",), SparkAnswer(None))  # type: ignore[arg-type]
+
+
+def defined(sql: str) -> Definition:
+    return Definition(SqlRequest(sql))
 
 
 @pytest.fixture
@@ -58,13 +54,13 @@ def test_names_are_taken_once(catalogue: Catalogue) -> None:
     assert not catalogue.same_table(schema("c"))
     with pytest.raises(SchemaError, match="'a' exists with another definition"):
         catalogue.same_table(schema("a"))
-    assert catalogue.same_view("v", Definition("view", "SELECT 1"))
+    assert catalogue.same_view("v", defined("SELECT 1"))
     with pytest.raises(SchemaError, match="'v' exists with another definition"):
-        catalogue.same_view("v", Definition("view", "SELECT 2"))
+        catalogue.same_view("v", defined("SELECT 2"))
     with pytest.raises(SchemaError, match="'V' is taken by 'v'"):
         catalogue.same_table(schema("V"))
     with pytest.raises(SchemaError, match="'A' is taken by 'a'"):
-        catalogue.same_view("A", Definition("view", "SELECT 1"))
+        catalogue.same_view("A", defined("SELECT 1"))
     with pytest.raises(SchemaError, match=r"no table 'v'\n.*a, b, v"):
         catalogue.table("v")
 

@@ -29,7 +29,7 @@ def tables(engine: hr.Engine, shops: int = 20, items: int = 4_000) -> None:
 
 
 def chosen(view: hr.View) -> str:
-    return str(view.planned.definition.chosen.get("strategy"))
+    return view.planned.definition.strategy
 
 
 def costs(view: hr.View) -> dict[str, dict[str, object]]:

@@ -436,10 +436,10 @@ def test_static_tables(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(SchemaError, match=r"static, and cov relies on that"):
             engine.apply({"city": with_diff(CITIES, -1)})
         assert_moments(cov, house_frame(engine))
-        kept = [view.name for view in cov.planned.planned.plan.views if view.kept]
+        kept = [view.name for view in cov.planned.factorization.plan.views if view.kept]
     with housed(spark, tmp_path / "free") as engine:
         free = engine.covariance("cov", HOUSES)
-        assert len(kept) < sum(view.kept for view in free.planned.planned.plan.views)
+        assert len(kept) < sum(view.kept for view in free.planned.factorization.plan.views)
 
 
 # -- rows that lack something -----------------------------------------------------------------------------------------

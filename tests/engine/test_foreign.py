@@ -142,8 +142,8 @@ def test_auto_chooses_it_where_it_fits_and_wins(spark: SparkSession, tmp_path: P
 
         def chosen(sql: str) -> tuple[str, str]:
             name = f"v{len(engine.views)}"
-            choice = engine.view(name, sql).planned.definition.chosen
-            return choice["strategy"], choice.get("why", "")
+            definition = engine.view(name, sql).planned.definition
+            return definition.strategy, definition.why
 
         assert chosen(f"SELECT qty, name {join}") == (
             "foreign-key",

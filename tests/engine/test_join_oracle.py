@@ -42,9 +42,9 @@ class Stream:
         strategy = self.rng.choice(["auto", "ordered", *STRATEGIES])
         if strategy == "ordered":
             probe = engine.view(f"{name}_probe", sql, strategy="factorized")
-            assert probe.planned.planned is not None
-            order = random_order(self.rng, probe.planned.planned.query, stop=0.3)
-            partition = self.rng.choice([None, *probe.planned.planned.query.join_variables])
+            assert probe.planned.factorization is not None
+            order = random_order(self.rng, probe.planned.factorization.query, stop=0.3)
+            partition = self.rng.choice([None, *probe.planned.factorization.query.join_variables])
             engine.drop(f"{name}_probe")
             view = engine.view(name, sql, order=to_json(order), partition=partition)
         else:

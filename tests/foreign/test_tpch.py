@@ -132,7 +132,7 @@ def make_view(engine: hr.Engine, recording: Recording, name: str, sql: str, stra
         recording.refused[name] = error
     else:
         recording.before[name] = view.to_arrow()
-        recording.strategies[name] = view.planned.definition.chosen.get("strategy")
+        recording.strategies[name] = view.planned.definition.strategy
         recording.answers[name] = []
         if not name.endswith("_limited"):
             recording.changes[name] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from headrace.errors import HeadraceError, UnsupportedSQLError
+from headrace.explain.report import Report
 from headrace.relation.schema import Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.thrifty.choose import NOTHING_KNOWN, choose, consider
@@ -50,6 +51,9 @@ class Fake:
     def estimate(self, plan: Plan, statistics: Statistics) -> Cost:
         assert plan.by == self.name
         return Cost({"sale": 1.0}, 0.0, self.seconds)
+
+    def explain(self, plan: Plan, known: object) -> Report:
+        raise AssertionError("nobody asked for it")
 
 
 def chosen(strategies: list[Fake], statistics: Statistics = KNOWN) -> tuple[str, str]:

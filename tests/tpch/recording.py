@@ -112,7 +112,7 @@ def make_views(engine: hr.Engine, recording: Recording) -> None:
             except HeadraceError as error:
                 recording.refused[name] = error
             else:
-                recording.kept_by[name] = view.planned.definition.chosen.get("strategy")
+                recording.kept_by[name] = view.planned.definition.strategy
 
 
 class _Views:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.definition import Definition
+from headrace.engine.definition import AUTO, Definition, SqlRequest
 from headrace.explain.parts import Fact, Section, Table
 from headrace.explain.report import Report
 from headrace.thrifty.cost import time_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def analysed(access: Access, view: View, report: Report) -> Report:
     """Add costs to the report on a view of SQL: `costs`, and as `spent` its seconds in the last step."""
     definition = view.planned.definition
-    anew = replace(definition, asked={"strategy": "auto"}, chosen={})
+    anew = Definition(SqlRequest(definition.sql))
     costs = access.planner.considered(view.name, anew, access.statistics()).to_json()
     spent = access.state.latest.summary.get("spent", {}).get(view.name)
     said = "no step has touched it" if spent is None else f"{time_text(spent)} in its kernels"
@@ -52,5 +52,5 @@ def _said(cost: dict[str, Any]) -> str:
 
 
 def _why(definition: Definition) -> str:
-    asked = definition.asked.get("strategy", "auto")
-    return "chosen by estimated cost" if asked == "auto" else f"strategy={asked!r} was asked for"
+    asked = definition.request.wishes.strategy
+    return "chosen by estimated cost" if asked == AUTO else f"strategy={asked!r} was asked for"

@@ -131,7 +131,7 @@ class Catalogue:
         if name not in self._entries:
             self._check_free(name)
             return False
-        if not self._entries[name].planned.definition.same_request(definition):
+        if self._entries[name].planned.definition.request != definition.request:
             raise _exists("view", name)
         return True
 

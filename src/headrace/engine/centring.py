@@ -6,19 +6,17 @@ as it never changes; so it is chosen when the first rows of a table arrive, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from headrace.engine.definition import PlannedView
-from headrace.engine.recompute import RecomputedMoments
-from headrace.factorized.join_view import JoinView
-from headrace.factorized.moments import MomentsAlgebra
-from headrace.operators.kernel import MapSide
+from headrace.engine.definition import FeatureMoments, PlannedView
+from headrace.operators.kernel import MapSide, ViewKernel
 from headrace.plan import native
 from headrace.relation.change import ChangeBatch
 from headrace.relation.columns import whole
@@ -30,35 +28,45 @@ _SAMPLE = 4096
 _FAR = 4.0  # how many spreads away from zero a mean must be before it is worth a shift
 
 
+class Centred(Protocol):
+    """A kernel of moments, whose features may be shifted."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The variables that it has moments of."""
+        ...
+
+    @property
+    def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
+        """What is evaluated on the rows of each source, and the variables that this gives."""
+        ...
+
+    def with_shifts(self, shifts: Mapping[str, float]) -> ViewKernel:
+        """The same kernel with something taken off each feature."""
+        ...
+
+
 def with_shifts(view: PlannedView, inputs: Mapping[str, Given]) -> PlannedView | None:
     """The view with shifts for the features whose first rows these are; None if there are none.
 
     Rows that have yet to be read are given as the function that reads them: most views want none.
     """
-    kernel = view.kernel
-    if isinstance(kernel, RecomputedMoments):
-        found_view = with_shifts(replace(view, kernel=kernel.view), inputs)
-        if found_view is None:
-            return None
-        assert isinstance(found_view.kernel, JoinView)
-        return replace(found_view, kernel=replace(kernel, view=found_view.kernel))
-    if not isinstance(kernel, JoinView) or not isinstance(kernel.algebra, MomentsAlgebra):
+    if not isinstance(view.answer, FeatureMoments):
         return None
-    known: dict[str, float] = dict(view.definition.chosen.get("shifts", {}))
-    features = set(kernel.algebra.features(kernel.plan.root)) - set(known)
+    kernel, known = cast(Centred, view.kernel), view.definition.shifts  # no other kernel is planned for moments
+    features = set(kernel.features) - set(known)
     found: dict[str, float] = {}
-    for side, source in zip(kernel.sides, kernel.join.sources, strict=True):
-        mine = [name for name in source.variable_names if name in features and name not in found]
+    for side, variables in kernel.sources:
+        mine = [name for name in variables if name in features and name not in found]
         if side.table in inputs and mine:
             rows = _first_rows(inputs[side.table])
             if rows.num_rows:
-                found |= _means(side, source.variable_names, mine, rows)
+                found |= _means(side, variables, mine, rows)
     if not found:
         return None
-    shifts = known | found
-    definition = replace(view.definition, chosen={**view.definition.chosen, "shifts": shifts})
-    algebra = replace(kernel.algebra, shifts=shifts)
-    return replace(view, definition=definition, kernel=replace(kernel, algebra=algebra))
+    shifts = {**known, **found}
+    definition = view.definition.with_choice(view.definition.strategy, shifts=shifts)
+    return replace(view, definition=definition, kernel=kernel.with_shifts(shifts))
 
 
 def _first_rows(given: Given) -> pa.Table:

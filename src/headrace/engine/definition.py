@@ -1,56 +1,292 @@
-"""What a user asked for and what became of it: a definition, and the planned view that follows from it."""
+"""What a user asked for and what became of it: a definition, and the planned view that follows from it.
+
+The commit log keeps definitions as JSON with a version. A request says what is wanted, by its kind; a choice says how
+that is kept, so that an engine which opens the location again finds the very plan that its state was made by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
-from headrace.engine.recompute import Recomputed
+from headrace.engine.recompute import RecomputedQuery
+from headrace.errors import StorageError
 from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.sql.catalyst import AnalysedView
+from headrace.thrifty.strategy import WINDOW_JOIN
 from headrace.window.window_view import WindowView
+
+VERSION = 2
+AUTO = "auto"
+ASKED_FOR = "it was asked for"
+
+VariableOrder = str | Mapping[str, Any]
+"""In one of its written forms."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How a view is to be kept, as far as its user says."""
+
+    strategy: str = AUTO
+    order: VariableOrder | None = None
+    partition: str | None = None
+    never_full: bool = False  # whether Spark may not recompute it, although that were cheaper
+
+    def given(self) -> dict[str, Any]:
+        """What was said, by the names that users say it by."""
+        said = {"strategy": self.strategy, "order": self.order, "partition": self.partition}
+        return {what: value for what, value in said.items() if value not in (None, AUTO)}
+
+
+@dataclass(frozen=True)
+class SqlRequest:
+    """The answer of a query; windows that are over leave its state if it is final."""
+
+    kind: ClassVar[str] = "view"
+    sql: str
+    wishes: Wishes = field(default_factory=Wishes)
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class MomentsRequest:
+    """The moments of features of a query; of all its numbers, if they are not named."""
+
+    kind: ClassVar[str] = "covariance"
+    sql: str
+    wishes: Wishes = field(default_factory=Wishes)
+    features: tuple[str, ...] | None = None
+
+    label: ClassVar[str | None] = None
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model over the moments of features of a query."""
+
+    kind: ClassVar[str] = "model"
+    sql: str
+    wishes: Wishes = field(default_factory=Wishes)
+    features: tuple[str, ...] | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)  # the settings of the model
+
+    @property
+    def label(self) -> str | None:
+        return self.model.get("label")
+
+
+@dataclass(frozen=True)
+class WindowJoinRequest:
+    """A join of two tables by windows of time; lengths of time as they are written."""
+
+    kind: ClassVar[str] = WINDOW_JOIN
+    left: str
+    right: str
+    on: tuple[str, ...]
+    time: str
+    arrival: str
+    window: str
+    slide: str | None = None
+    emit_after: str | None = None
+    horizon: str | None = None
+    within: str | None = None
+    agg: str = "count"
+    estimator: str = AUTO
+    interval: float = 0.95
+    revisions: str = "estimate"
+    by_key: bool = False
+    only: tuple[str, str] | None = None
+
+    wishes: ClassVar[Wishes] = Wishes()
+
+    @property
+    def sql(self) -> str:
+        """What it would be in SQL, more or less."""
+        return f"{self.left} JOIN {self.right} USING ({', '.join(self.on)}) in windows of {self.window}"
+
+
+Request = SqlRequest | MomentsRequest | ModelRequest | WindowJoinRequest
+_REQUESTS: dict[str, type[Request]] = {
+    request.kind: request for request in (SqlRequest, MomentsRequest, ModelRequest, WindowJoinRequest)
+}
+
+
+@dataclass(frozen=True)
+class TreeChoice:
+    """What led to a tree of operators: the sizes of its sources, as far as they were known, and what it looked like."""
+
+    sizes: Mapping[str, int]
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class ViewTreeChoice:
+    """A variable order with the exchanges along it, and the reasons for both."""
+
+    order: Mapping[str, Any] | None
+    order_why: str
+    stages: Mapping[str, str | None]  # the variable of each stage, by the view that it computes
+    stages_why: tuple[str, ...]
+
+
+_PLANS: dict[str, type[TreeChoice | ViewTreeChoice]] = {"tree": TreeChoice, "view tree": ViewTreeChoice}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a view is kept, and why so."""
+
+    strategy: str
+    why: str = ""
+    plan: TreeChoice | ViewTreeChoice | None = None
+    shifts: Mapping[str, float] = field(default_factory=dict)  # what is taken off features (`centring`)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a user asked for, and what was chosen for it; the commit log keeps both."""
+    """What a user asked for, and what was chosen for it, if that has been done."""
 
-    kind: str  # view | covariance | model | window join
-    sql: str
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    chosen: Mapping[str, Any] = field(default_factory=dict)
+    request: Request
+    choice: Choice | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.request.kind
+
+    @property
+    def sql(self) -> str:
+        return self.request.sql
+
+    @property
+    def strategy(self) -> str:
+        """The strategy that was chosen; empty as long as none is."""
+        return self.choice.strategy if self.choice else ""
+
+    @property
+    def why(self) -> str:
+        """Why that one, in a clause."""
+        return self.choice.why if self.choice else ""
+
+    @property
+    def shifts(self) -> Mapping[str, float]:
+        """What is taken off features."""
+        return self.choice.shifts if self.choice else {}
+
+    @property
+    def tree(self) -> TreeChoice | None:
+        """What led to the tree of operators that was chosen, if one was."""
+        return self.choice.plan if self.choice and isinstance(self.choice.plan, TreeChoice) else None
+
+    @property
+    def view_tree(self) -> ViewTreeChoice | None:
+        """The view tree that was chosen, if one was."""
+        return self.choice.plan if self.choice and isinstance(self.choice.plan, ViewTreeChoice) else None
+
+    def with_choice(self, strategy: str, **details: Any) -> Definition:
+        """The definition with a choice; what is not given of it stays as it was."""
+        known = self.choice or Choice(strategy)
+        return replace(self, choice=replace(known, strategy=strategy, **details))
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "sql": self.sql, "asked": dict(self.asked), "chosen": dict(self.chosen)}
+        choice: dict[str, Any] | None = None
+        if self.choice is not None:
+            choice = asdict(self.choice)
+            if self.choice.plan is not None:
+                choice["plan"]["kind"] = next(k for k, plan in _PLANS.items() if isinstance(self.choice.plan, plan))
+        return {"version": VERSION, "kind": self.kind, "request": asdict(self.request), "choice": choice}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Definition:
-        return cls(data.get("kind", "view"), data["sql"], data.get("asked", {}), data.get("chosen", {}))
+        if data.get("version") != VERSION:
+            raise StorageError(
+                f"a view was defined in version {data.get('version', 1)}; this Headrace reads version {VERSION}",
+                way_out="open the location with the version that wrote it, or make it anew",
+            )
+        given = dict(data["request"])
+        if "wishes" in given:
+            given["wishes"] = Wishes(**given["wishes"])
+        request = _made(_REQUESTS[data["kind"]], given)
+        choice = data["choice"]
+        if choice is not None and choice["plan"] is not None:
+            plan = dict(choice["plan"])
+            choice = {**choice, "plan": _made(_PLANS[plan.pop("kind")], plan)}
+        return cls(request, None if choice is None else Choice(**choice))
 
-    def same_request(self, other: Definition) -> bool:
-        """Whether a user asks for the same thing again."""
-        return (self.kind, self.sql, dict(self.asked)) == (other.kind, other.sql, dict(other.asked))
+
+def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
+    """An object of plain values: JSON has lists where there were tuples."""
+    names = {field.name for field in fields(kind)}
+    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names})
 
 
 @dataclass(frozen=True)
-class PlannedView:
-    """A view that can be maintained: its definition with all choices made, its analysis and its kernel."""
+class SqlAnswer:
+    """Groups, from which the answer of a query follows."""
 
-    definition: Definition
-    analysed: AnalysedView | None  # None of a window join, and where Spark runs a query as it stands
-    kernel: ViewKernel
-    layout: ViewLayout | None = None  # of a SQL view
-    planned: Planned | None = None  # of a view over a join
-    features: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
+    analysed: AnalysedView
+    layout: ViewLayout
+
+
+@dataclass(frozen=True)
+class FeatureMoments:
+    """Moments of features, by group."""
+
+    analysed: AnalysedView
+    features: tuple[str, ...]
+    groups: tuple[str, ...]
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        """The tables that the view reads."""
-        if isinstance(self.kernel, (Recomputed, WindowView)):
-            return self.kernel.tables
-        assert self.analysed is not None
-        return self.analysed.plan.tables
+    def variables(self) -> dict[str, str]:
+        """The variable of the join that each column of the query is."""
+        plan = self.analysed.plan
+        assert plan.join is not None
+        return {output.name: key for output, key in zip(plan.outputs, plan.join.keys, strict=True)}
+
+
+@dataclass(frozen=True)
+class SparkAnswer:
+    """The rows that Spark gives for the query as it stands."""
+
+    kernel: RecomputedQuery
+
+    analysed: ClassVar[None] = None
+
+
+@dataclass(frozen=True)
+class WindowAnswer:
+    """What windows are answered with."""
+
+    kernel: WindowView
+
+    analysed: ClassVar[None] = None
+
+
+K = TypeVar("K", bound=ViewKernel)
+Answer = SqlAnswer | FeatureMoments | SparkAnswer | WindowAnswer
+A = TypeVar("A", bound=Answer)
+
+
+@dataclass(frozen=True)
+class PlannedView(Generic[K, A]):
+    """A view that can be maintained: its definition with all choices made, its kernel, and what it answers.
+
+    Parameters
+    ----------
+    tables : those that it reads.
+    factorization : the order, the views and the exchanges of a view tree.
+    """
+
+    definition: Definition
+    kernel: K
+    tables: tuple[str, ...]
+    answer: A
+    factorization: Planned | None = None
+
+    @property
+    def analysed(self) -> AnalysedView | None:
+        """Catalyst's side of the view, where it may have to evaluate something of a change."""
+        return self.answer.analysed

@@ -16,7 +16,7 @@ from headrace.engine.access import Access
 from headrace.engine.analysis import analysed
 from headrace.engine.answers import Answer, GroupsAnswer
 from headrace.engine.catalogue import Entry
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import PlannedView, SparkAnswer, SqlAnswer
 from headrace.engine.explain import explain
 from headrace.engine.reader import Reader
 from headrace.engine.recomputed import StoredAnswer
@@ -235,7 +235,8 @@ class Finals:
 
 
 def _answer(access: Access, entry: Entry) -> Answer:
-    planned = entry.planned
-    if planned.layout is None or planned.analysed is None:
-        return StoredAnswer.of(entry.name, planned)
-    return GroupsAnswer(entry.name, planned.layout, planned.analysed, access.finishing)
+    answer = entry.planned.answer
+    if isinstance(answer, SqlAnswer):
+        return GroupsAnswer(entry.name, answer.layout, answer.analysed, access.finishing)
+    assert isinstance(answer, SparkAnswer)  # no other view is of SQL
+    return StoredAnswer(entry.name, answer.kernel)

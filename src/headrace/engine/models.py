@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Entry
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import FeatureMoments, ModelRequest, PlannedView
 from headrace.engine.explain import explain
 from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
@@ -72,12 +72,12 @@ class Covariance:
     @property
     def features(self) -> tuple[str, ...]:
         """The features, in the order of `sums` and `cofactor`."""
-        return self.planned.features
+        return self._answer.features
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The columns of GROUP BY."""
-        return self.planned.groups
+        return self._answer.groups
 
     @property
     def rows(self) -> int:
@@ -136,6 +136,11 @@ class Covariance:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
+    @property
+    def _answer(self) -> FeatureMoments:
+        assert isinstance(self.planned.answer, FeatureMoments)
+        return self.planned.answer
+
     def _stacked(self, values: list[Numbers], dimensions: int) -> Numbers:
         if not self.groups:
             return values[0]
@@ -149,15 +154,9 @@ class Covariance:
         return self._moments(self._read()[1])
 
     def _moments(self, rows: Numbers) -> list[Moments]:
-        shifts, variable = self.planned.definition.chosen.get("shifts", {}), self._variables()
+        shifts, variable = self.planned.definition.shifts, self._answer.variables
         shift = np.array([float(shifts.get(variable[name], 0.0)) for name in self.features])
         return [Moments.of_row(self.features, row, shift) for row in rows]
-
-    def _variables(self) -> dict[str, str]:
-        assert self.planned.analysed is not None
-        plan = self.planned.analysed.plan
-        assert plan.join is not None
-        return {output.name: key for output, key in zip(plan.outputs, plan.join.keys, strict=True)}
 
     def _read(self) -> tuple[pa.Table, Numbers]:
         """Read the groups and their rows, features in the order that was asked for."""
@@ -166,12 +165,11 @@ class Covariance:
 
     def _read_from(self, reader: Reader) -> tuple[pa.Table, Numbers]:
         kernel = cast(KeepsMoments, self.planned.kernel)  # no other kernel is planned for moments
-        answer, names = kernel.answer, self._variables()
-        assert self.planned.analysed is not None
+        answer, names = kernel.answer, self._answer.variables
         ring = Ring(answer.degree)
         buckets = reader.states(self.name, MOMENTS)
         tables, rows = [], []
-        kinds = {name: kind for name, kind, _ in self.planned.analysed.schema}
+        kinds = {name: kind for name, kind, _ in self._answer.analysed.schema}
         schema = pa.schema([pa.field(name, kinds[name].arrow) for name in self.groups])
         for bucket in sorted(buckets):
             run = scan(ring, OPEN.of(reader.root, buckets[bucket]))
@@ -199,7 +197,9 @@ class Model(Covariance):
 
     def __init__(self, access: Access, entry: Entry) -> None:
         super().__init__(access, entry)
-        self._regression = LinearRegression(**entry.planned.definition.asked["model"])
+        request = entry.planned.definition.request
+        assert isinstance(request, ModelRequest)
+        self._regression = LinearRegression(**request.model)
         self._fitted_to: dict[int, BucketState] | None = None  # the state of the moments then
         self._by_group: dict[tuple[Any, ...], LinearRegression] = {}
 

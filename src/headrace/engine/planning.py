@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import AUTO, Definition, PlannedView
 from headrace.engine.strategies import STRATEGIES, Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, SchemaError, VariableOrderError
@@ -40,6 +40,10 @@ class Planner:
             raise planned
         return planned
 
+    def strategy_of(self, view: PlannedView) -> Kept:
+        """The strategy by which a view is kept."""
+        return next(strategy for strategy in STRATEGIES if strategy.name == view.definition.strategy)
+
     def considered(self, name: str, definition: Definition, statistics: Statistics) -> Considered[Query, PlannedView]:
         """Plan a view by every strategy that can keep it, and estimate what their steps would cost."""
         return consider(STRATEGIES, self._query(name, definition, statistics), statistics)
@@ -49,13 +53,13 @@ class Planner:
 
     def _strategy(self, query: Query) -> Kept | None:
         """The strategy that was chosen before or is asked for, or the only one there is; else None."""
-        asked, chosen = query.definition.asked, query.definition.chosen
+        wishes = query.definition.request.wishes
         known = {strategy.name: strategy for strategy in STRATEGIES if query.definition.kind in strategy.kinds}
-        if "strategy" in chosen:
-            return known[chosen["strategy"]]
-        wanted = asked.get("strategy", "auto")
-        if wanted == "auto":
-            if any(asked.get(what) is not None for what in ("order", "partition")):  # of a factorized view
+        if query.definition.choice is not None:
+            return known[query.definition.strategy]
+        wanted = wishes.strategy
+        if wanted == AUTO:
+            if wishes.given():  # a variable order or a partition, of a factorized view
                 return known[FACTORIZED]
             offered = [strategy for strategy in known.values() if strategy.offers(query)]
             return offered[0] if len(offered) == 1 else None
@@ -67,5 +71,4 @@ class Planner:
     def _cheapest(self, query: Query) -> PlannedView:
         """Plan a view by the strategy whose steps are estimated cheapest."""
         best, why = choose(consider(STRATEGIES, query, query.statistics), query, query.statistics)
-        definition = best.plan.definition
-        return replace(best.plan, definition=replace(definition, chosen={**definition.chosen, "why": why}))
+        return replace(best.plan, definition=best.plan.definition.with_choice(best.strategy.name, why=why))

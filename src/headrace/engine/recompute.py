@@ -8,8 +8,8 @@ changes its tables, and so it is never behind them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -183,6 +183,15 @@ class RecomputedMoments(Recomputed):
     def shifts(self) -> Mapping[str, float]:
         assert isinstance(self.view.algebra, MomentsAlgebra)
         return self.view.algebra.shifts
+
+    @property
+    def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
+        """What is evaluated on the rows of each source, and the variables that this gives."""
+        return self.view.sources
+
+    def with_shifts(self, shifts: Mapping[str, float]) -> RecomputedMoments:
+        """The same kernel with something taken off each feature."""
+        return replace(self, view=self.view.with_shifts(shifts))
 
     @cached_property
     def reads(self) -> Mapping[str, Collection[str]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from headrace.engine.definition import ViewTreeChoice
 from headrace.engine.recompute import F_SQL, Recomputed
 from headrace.explain.graph import Edge, Graph, Node
 from headrace.explain.parts import Fact, Outline, Section
@@ -16,17 +15,18 @@ from headrace.factorized.order_text import from_json, to_text
 _SHOWN = 240  # characters of the statement that people see; it may be as long as a book
 
 
-def report(kernel: Recomputed, subject: Subject, chosen: Mapping[str, Any]) -> Report:
+def report(kernel: Recomputed, subject: Subject, chosen: ViewTreeChoice | None) -> Report:
     """Report on a recomputed view.
 
     Parameters
     ----------
-    chosen : the strategy, and for a query whose aggregates are pushed past joins the order by which that was done.
+    chosen : for a query whose aggregates are pushed past joins, the order by which that was done.
     """
     strategy, state = subject.strategy, subject.size(kernel.part)
     tables = {table: sorted(columns) for table, columns in kernel.reads.items()}
     rows = sum(subject.rows.get(table, 0) for table in kernel.tables)
-    order = None if chosen.get("order") is None else to_text(from_json(chosen["order"]))
+    order = None if chosen is None or chosen.order is None else to_text(from_json(chosen.order))
+    order_why = None if chosen is None else chosen.order_why
     how = "one SQL query, its aggregates pushed past the joins" if strategy == F_SQL else "the query as it stands"
     statement = one_line(kernel.statement)
     shown = f"{statement[:_SHOWN]}... ({len(statement):,} characters)" if len(statement) > _SHOWN else statement
@@ -34,7 +34,7 @@ def report(kernel: Recomputed, subject: Subject, chosen: Mapping[str, Any]) -> R
         ()
         if order is None
         else (
-            Fact("order", f"of variables: {chosen.get('order_why')}"),
+            Fact("order", f"of variables: {order_why}"),
             Outline(tuple((0, line) for line in order.splitlines())),
         )
     )
@@ -76,7 +76,7 @@ def report(kernel: Recomputed, subject: Subject, chosen: Mapping[str, Any]) -> R
             "tables": tables,  # with the columns that are read
             "rows_read": rows,
             "order": order,
-            "order_why": chosen.get("order_why"),
+            "order_why": order_why,
             "statement": kernel.statement,
             "answer_rows": state.live,
         },

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine import frames
-from headrace.engine.definition import PlannedView
 from headrace.engine.reader import Reader
 from headrace.engine.recompute import ANSWER, RecomputedQuery
 from headrace.relation.arrangement import scan
@@ -25,12 +24,6 @@ class StoredAnswer:
 
     name: str
     kernel: RecomputedQuery
-
-    @classmethod
-    def of(cls, name: str, planned: PlannedView) -> StoredAnswer:
-        """The answer of a SQL view that keeps no groups."""
-        assert isinstance(planned.kernel, RecomputedQuery)
-        return cls(name, planned.kernel)
 
     @property
     def schema(self) -> pa.Schema:

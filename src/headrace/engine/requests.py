@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from headrace.engine.definition import Definition
+from headrace.engine.definition import Definition, ModelRequest, MomentsRequest, SqlRequest, VariableOrder, Wishes
 from headrace.engine.models import settings
-from headrace.engine.watermarks import FINAL
 from headrace.errors import SchemaError
 from headrace.learn.regression import LinearRegression
 from headrace.thrifty.strategy import RECOMPUTE
 
 _REFRESH = ("auto", "incremental", "full")
 
-Order = str | Mapping[str, Any] | None
-
 
 def view_request(
-    name: str, sql: str, *, strategy: str, refresh: str, order: Order, partition: str | None, final: bool
+    name: str,
+    sql: str,
+    *,
+    strategy: str,
+    refresh: str,
+    order: VariableOrder | None,
+    partition: str | None,
+    final: bool,
 ) -> Definition:
     """The definition of a SQL view."""
-    asked = _kept_by(name, strategy, refresh, order, partition)
-    return Definition("view", sql, asked | ({FINAL: True} if final else {}))
+    return Definition(SqlRequest(sql, _wishes(name, strategy, refresh, order, partition), final))
 
 
 def covariance_request(
@@ -32,25 +34,32 @@ def covariance_request(
     *,
     strategy: str,
     refresh: str,
-    order: Order,
+    order: VariableOrder | None,
     partition: str | None,
 ) -> Definition:
     """The definition of moments."""
-    chosen = None if features is None else list(features)
-    return Definition("covariance", over, _kept_by(name, strategy, refresh, order, partition) | {"features": chosen})
+    wishes = _wishes(name, strategy, refresh, order, partition)
+    return Definition(MomentsRequest(over, wishes, None if features is None else tuple(features)))
 
 
 def model_request(
-    name: str, model: LinearRegression, over: str, *, strategy: str, refresh: str, order: Order, partition: str | None
+    name: str,
+    model: LinearRegression,
+    over: str,
+    *,
+    strategy: str,
+    refresh: str,
+    order: VariableOrder | None,
+    partition: str | None,
 ) -> Definition:
     """The definition of a model."""
     if not isinstance(model, LinearRegression):
         raise SchemaError(
             f"model {name!r}: {model!r} is no model", way_out="pass one, as in hr.LinearRegression(label='price')"
         )
-    features = None if model.features is None else [*model.features, model.label]
-    asked = _kept_by(name, strategy, refresh, order, partition)
-    return Definition("model", over, asked | {"features": features, "model": settings(model)})
+    features = None if model.features is None else (*model.features, model.label)
+    wishes = _wishes(name, strategy, refresh, order, partition)
+    return Definition(ModelRequest(over, wishes, features, settings(model)))
 
 
 def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
@@ -59,7 +68,7 @@ def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
         raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")
 
 
-def _kept_by(name: str, strategy: str, refresh: str, order: Order, partition: str | None) -> dict[str, Any]:
+def _wishes(name: str, strategy: str, refresh: str, order: VariableOrder | None, partition: str | None) -> Wishes:
     """How a view is to be kept. Recomputing is a strategy inside, and `refresh="full"` to users."""
     one_of("refresh", refresh, _REFRESH)
     if strategy == RECOMPUTE:
@@ -72,6 +81,4 @@ def _kept_by(name: str, strategy: str, refresh: str, order: Order, partition: st
             f"view {name!r}: refresh='full' recomputes, and strategy={strategy!r} does not",
             way_out="leave one of the two out",
         )
-    asked: dict[str, Any] = {"strategy": RECOMPUTE if refresh == "full" else strategy}
-    asked |= {"order": order, "partition": partition}
-    return asked | ({"refresh": refresh} if refresh == "incremental" else {})
+    return Wishes(RECOMPUTE if refresh == "full" else strategy, order, partition, never_full=refresh == "incremental")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import PlannedView, SqlAnswer, SqlRequest
 from headrace.engine.step_runner import Outcome, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
 from headrace.errors import SchemaError
@@ -28,8 +28,6 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
 from headrace.runtime.spark import run_each
 from headrace.runtime.stages import each
-
-FINAL = "final"  # the word in a definition
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,8 @@ class WindowsOf:
 
 def is_final(view: PlannedView) -> bool:
     """Whether a view was made to close its windows."""
-    return bool(view.definition.asked.get(FINAL))
+    request = view.definition.request
+    return isinstance(request, SqlRequest) and request.final
 
 
 def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) -> WindowsOf:
@@ -63,9 +62,9 @@ def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) 
     ------
     SchemaError : the view has none, or it could not say which of them are over.
     """
-    sources = view.kernel.row_keys
+    sources, answer = view.kernel.row_keys, view.answer
     table = sources[0][0] if sources else ""
-    if len({source for source, _ in sources}) != 1 or view.layout is None:
+    if len({source for source, _ in sources}) != 1 or not isinstance(answer, SqlAnswer):
         raise _not_closable(name, "it is not a grouping of the rows of one table")
     watermark = tables[table].watermark
     if watermark is None:
@@ -73,10 +72,10 @@ def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) 
             f"view {name!r}: final=True closes windows by a watermark, and table {table!r} has none",
             way_out=f"declare it: engine.table({table!r}, ..., watermark=(column, delay))",
         )
-    if view.layout.plan.limit is not None:
+    if answer.layout.plan.limit is not None:
         raise _not_closable(name, "it has a LIMIT, and which rows that keeps is never final")
     found = [w for i in range(len(sources[0][1])) if (w := _window(table, watermark.column, i, sources))]
-    if not found or view.layout.plan.shape is not Shape.GROUPS:
+    if not found or answer.layout.plan.shape is not Shape.GROUPS:
         raise _not_closable(name, f"it does not group by a window of {watermark.column!r}, the watermark column")
     return found[0]
 
@@ -157,8 +156,8 @@ class Windows:
 
 
 def _task(name: str, view: PlannedView, windows: WindowsOf, mark: int, step: int) -> ClosingTask:
-    assert view.layout is not None
-    return ClosingTask(name, Closing(view.layout, windows.key), windows.until(mark), step)
+    assert isinstance(view.answer, SqlAnswer)
+    return ClosingTask(name, Closing(view.answer.layout, windows.key), windows.until(mark), step)
 
 
 def _state(snapshot: Snapshot, result: BucketResult, names: list[str]) -> Arrangements:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.engine import frames
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Entry
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import Definition, PlannedView, WindowAnswer, WindowJoinRequest
 from headrace.engine.handles import AnswerHandle
 from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
@@ -30,6 +30,7 @@ from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec, duration_of
 from headrace.window.window_view import ESTIMATOR_STATE, LATE, REVISIONS, Side, WindowView
 
+_DURATIONS = ("window", "slide", "emit_after", "horizon", "within")
 _TIMES = ("timestamp", "timestamp_ntz")
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _NO_KEYS = ("float", "double")  # NaN equals NaN and 0.0 equals -0.0 in Spark, but not as words
@@ -45,39 +46,39 @@ Names = str | Sequence[str]
 
 def definition_of(left: str, right: str, asked: Mapping[str, Any]) -> Definition:
     """What was asked for, as the commit log keeps it."""
-    window = duration_of("window", asked["window"])
-    text = f"{left} JOIN {right} USING ({', '.join(_names(asked['on']))}) in windows of {window}"
-    plain = {
-        what: str(duration_of(what, given)) if what in ("window", "slide", "emit_after", "horizon", "within") else given
+    plain: dict[str, Any] = {
+        what: str(duration_of(what, given)) if what in _DURATIONS else given
         for what, given in asked.items()
-        if given is not None and given is not False
+        if given is not None
     }
-    plain["on"] = list(_names(asked["on"]))
+    plain["on"] = _names(asked["on"])
     if "only" in plain:
-        plain["only"] = list(plain["only"])
-    return Definition(WINDOW_JOIN, text, {"left": left, "right": right, **plain})
+        plain["only"] = tuple(plain["only"])
+    return Definition(WindowJoinRequest(left, right, **plain))
 
 
-def plan_window_join(name: str, definition: Definition, tables: Mapping[str, TableSchema], seed: int) -> PlannedView:
+def plan_window_join(
+    name: str, definition: Definition, tables: Mapping[str, TableSchema], seed: int
+) -> PlannedView[WindowView, WindowAnswer]:
     """Plan a window join; refused where its tables cannot be joined by windows."""
-    asked = dict(definition.asked)
+    asked = definition.request
+    assert isinstance(asked, WindowJoinRequest)
     spec = WindowSpec.parse(
-        asked["window"],
-        slide=asked.get("slide"),
-        emit_after=asked.get("emit_after"),
-        horizon=asked.get("horizon"),
-        agg=asked["agg"],
-        within=asked.get("within"),
+        asked.window,
+        slide=asked.slide,
+        emit_after=asked.emit_after,
+        horizon=asked.horizon,
+        agg=asked.agg,
+        within=asked.within,
     )
-    make_estimator(asked["estimator"], spec, interval=asked["interval"])  # says what is wrong with either
-    if asked["revisions"] not in REVISIONS:
+    make_estimator(asked.estimator, spec, interval=asked.interval)  # says what is wrong with either
+    if asked.revisions not in REVISIONS:
         raise SchemaError(
-            f"window join {name!r}: revisions={asked['revisions']!r} is not known",
+            f"window join {name!r}: revisions={asked.revisions!r} is not known",
             way_out=f"use one of {', '.join(map(repr, REVISIONS))}",
         )
-    by_key = asked.get("by_key", False)
-    if not isinstance(by_key, bool):
-        raise SchemaError(f"window join {name!r}: by_key={by_key!r} is not known", way_out="use True or False")
+    if not isinstance(asked.by_key, bool):
+        raise SchemaError(f"window join {name!r}: by_key={asked.by_key!r} is not known", way_out="use True or False")
     reader = _Reader(name, tables)
     sides = [reader.side(number, asked, spec) for number in (0, 1)]
     for ours, theirs in zip(sides[0].keys, sides[1].keys, strict=True):
@@ -91,12 +92,12 @@ def plan_window_join(name: str, definition: Definition, tables: Mapping[str, Tab
         spec,
         (sides[0], sides[1]),
         seed,
-        asked["estimator"],
-        float(asked["interval"]),
-        asked["revisions"],
-        by_key=by_key,
+        asked.estimator,
+        float(asked.interval),
+        asked.revisions,
+        by_key=asked.by_key,
     )
-    return PlannedView(replace(definition, chosen={"strategy": WINDOW_JOIN}), None, kernel)
+    return PlannedView(definition.with_choice(WINDOW_JOIN), kernel, kernel.tables, WindowAnswer(kernel))
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ class _Reader:
     name: str
     tables: Mapping[str, TableSchema]
 
-    def side(self, number: int, asked: Mapping[str, Any], spec: WindowSpec) -> Side:
-        table = asked[("left", "right")[number]]
+    def side(self, number: int, asked: WindowJoinRequest, spec: WindowSpec) -> Side:
+        table = (asked.left, asked.right)[number]
         schema = self.tables.get(table)
         if schema is None:
             self._refuse(f"there is no table {table!r}", "register it with engine.table(..., append_only=True)")
@@ -116,13 +117,14 @@ class _Reader:
                 f"rows of table {table!r} may be deleted, and what has been estimated cannot be taken back",
                 f"register {table!r} with append_only=True",
             )
-        keys = tuple(self._column(schema, key, "a key", but=_NO_KEYS) for key in asked["on"])
-        event, arrival = (self._column(schema, asked[what], "a time", only=_TIMES) for what in ("time", "arrival"))
+        keys = tuple(self._column(schema, key, "a key", but=_NO_KEYS) for key in asked.on)
+        event, arrival = (self._column(schema, column, "a time", only=_TIMES) for column in (asked.time, asked.arrival))
         aggregate, value = spec.aggregate, None
         if aggregate.column is not None and aggregate.side == number:
             value = self._column(schema, aggregate.column, "a number", only=_NUMBERS)
-        only = asked.get("only")
-        of_side = None if only is None else self._column(schema, only[number], "a condition", only=("boolean",))
+        of_side = (
+            None if asked.only is None else self._column(schema, asked.only[number], "a condition", only=("boolean",))
+        )
         return Side(table, keys, event, arrival, value, of_side)
 
     def _column(
@@ -195,8 +197,8 @@ class WindowJoinView(AnswerHandle):
     """A maintained window join: a row for each window that has been answered."""
 
     def __init__(self, access: Access, entry: Entry) -> None:
-        assert isinstance(entry.planned.kernel, WindowView)
-        self._answers = WindowAnswers(entry.name, entry.planned.kernel)
+        assert isinstance(entry.planned.answer, WindowAnswer)
+        self._answers = WindowAnswers(entry.name, entry.planned.answer.kernel)
         super().__init__(access, entry, self._answers)
 
     def at_the_end(self) -> pa.Table:

@@ -7,8 +7,8 @@ task sees all of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -64,6 +64,16 @@ class JoinView(ViewKernel):
         """The variables whose moments the answer has, in their order; of moments only."""
         assert isinstance(self.algebra, MomentsAlgebra)
         return self.algebra.features(self.plan.root)
+
+    @property
+    def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
+        """What is evaluated on the rows of each source, and the variables that this gives."""
+        return [(side, source.variable_names) for side, source in zip(self.sides, self.join.sources, strict=True)]
+
+    def with_shifts(self, shifts: Mapping[str, float]) -> JoinView:
+        """The same view with something taken off each feature; of moments only."""
+        assert isinstance(self.algebra, MomentsAlgebra)
+        return replace(self, algebra=replace(self.algebra, shifts=shifts))
 
     @cached_property
     def sides(self) -> tuple[MapSide, ...]:

@@ -7,16 +7,16 @@ and plans are the engine's; here is what has to be known of them to choose.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headrace.errors import HeadraceError
+from headrace.explain.report import Report
+from headrace.factorized import planner
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 
 ONE_TABLE = "one table"
-FACTORIZED = "factorized"
-RECURSIVE = "recursive"
-FIRST_ORDER = "first-order"
+FACTORIZED, RECURSIVE, FIRST_ORDER = planner.STRATEGIES
 FOREIGN_KEY = "foreign-key"
 OPERATORS = "operators"
 RECOMPUTE = "recompute"
@@ -72,4 +72,8 @@ class Strategy(Protocol[Q, P]):
 
     def estimate(self, plan: P, statistics: Statistics) -> Cost:
         """What a step costs by one of its plans."""
+        ...
+
+    def explain(self, plan: P, known: Any) -> Report:
+        """How a view is kept by one of its plans, what a step costs and why so, from what is known of its state."""
         ...

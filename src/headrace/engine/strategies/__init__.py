@@ -1,5 +1,7 @@
 """The strategies by which views are kept, one per file; where numbers do not decide, earlier ones come first."""
 
+from typing import Any
+
 from headrace.engine.strategies.factorized import Factorized
 from headrace.engine.strategies.foreign_key import ForeignKey
 from headrace.engine.strategies.kept import Kept
@@ -9,7 +11,7 @@ from headrace.engine.strategies.recompute import FSql, Recompute
 from headrace.engine.strategies.window_join import WindowJoin
 from headrace.thrifty.strategy import FIRST_ORDER, RECURSIVE
 
-STRATEGIES: tuple[Kept, ...] = (
+STRATEGIES: tuple[Kept[Any, Any], ...] = (
     OneTable(),
     Factorized(),
     Factorized(RECURSIVE),

@@ -6,16 +6,28 @@ The recursive and the first-order plan of the same views are there to be compare
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import (
+    Definition,
+    FeatureMoments,
+    ModelRequest,
+    MomentsRequest,
+    PlannedView,
+    SqlAnswer,
+    ViewTreeChoice,
+)
+from headrace.engine.explain import Known
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import SchemaError, UnsupportedSQLError
+from headrace.explain.report import Report
+from headrace.factorized import report
+from headrace.factorized.bucket import part_name
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.order_text import to_json
-from headrace.factorized.planner import Options, Planned, moments_view, sums_view
+from headrace.factorized.planner import Options, Planned, moments_view, stop_proposal, sums_view
 from headrace.operators.layout import ViewLayout
 from headrace.plan.join import JoinPlan
 from headrace.thrifty.cost import Cost
@@ -25,7 +37,7 @@ from headrace.thrifty.view_tree_cost import view_tree_cost
 
 
 @dataclass(frozen=True)
-class Factorized(Kept):
+class Factorized(Kept[JoinView, Any]):
     """One of the ways to plan a tree of views."""
 
     name: str = FACTORIZED
@@ -35,10 +47,10 @@ class Factorized(Kept):
     def offers(self, query: Query) -> bool:
         return self.name == FACTORIZED and super().offers(query) and not query.is_of_one_table
 
-    def planned(self, query: Query) -> PlannedView:
+    def planned(self, query: Query) -> PlannedView[JoinView, Any]:
         return self._sums(query) if query.is_sql else self.moments(query)
 
-    def _sums(self, query: Query) -> PlannedView:
+    def _sums(self, query: Query) -> PlannedView[JoinView, SqlAnswer]:
         analysed = query.summed
         if query.is_of_one_table:
             raise _has_no_join(query)
@@ -52,24 +64,27 @@ class Factorized(Kept):
             )
         layout = ViewLayout(analysed.plan, query.seed)
         view, planned = sums_view(layout, self._options(query, analysed.plan.join), query.buckets)
-        return PlannedView(_with_choice(query.definition, planned), analysed, view, layout, planned)
+        answer = SqlAnswer(analysed, layout)
+        return PlannedView(_with_choice(query.definition, planned), view, analysed.plan.tables, answer, planned)
 
-    def moments(self, query: Query) -> PlannedView:
+    def moments(self, query: Query) -> PlannedView[JoinView, FeatureMoments]:
         """Plan moments of features, for a covariance or a model."""
-        name, asked = query.name, query.definition.asked
+        name, request = query.name, query.definition.request
+        assert isinstance(request, MomentsRequest | ModelRequest)
         _, groups = query.body
         analysed = query.features
         join = analysed.plan.join
         assert join is not None
-        features, groups = choose_features(name, analysed, asked.get("features"), groups)
-        label = asked.get("model", {}).get("label")
+        features, groups = choose_features(name, analysed, request.features, groups)
+        label = request.label
         if label is not None and label not in features:
             raise unknown(name, "label", label, features)
         if label is not None and len(features) == 1:
             raise SchemaError(
                 f"model {name!r} has a label and no features", way_out="SELECT at least one more numeric column"
             )
-        variable = {output.name: key for output, key in zip(analysed.plan.outputs, join.keys, strict=True)}
+        answer = FeatureMoments(analysed, features, groups)
+        variable = answer.variables
         check_apart(name, variable, features, groups)
         view, planned = moments_view(
             join,
@@ -78,17 +93,28 @@ class Factorized(Kept):
             self._options(query, join),
             query.buckets,
             query.seed,
-            query.definition.chosen.get("shifts", {}),
+            query.definition.shifts,
         )
-        made = _with_choice(query.definition, planned)
-        return PlannedView(made, analysed, view, None, planned, features, groups)
+        return PlannedView(_with_choice(query.definition, planned), view, join.tables, answer, planned)
 
-    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
-        assert isinstance(plan.kernel, JoinView)
+    def estimate(self, plan: PlannedView[JoinView, Any], statistics: Statistics) -> Cost:
         return view_tree_cost(plan.kernel.plan, plan.kernel.join, statistics)
 
+    def explain(self, plan: PlannedView[JoinView, Any], known: Known) -> Report:
+        kernel, chosen, subject = plan.kernel, plan.definition.view_tree, known.subject
+        assert plan.factorization is not None
+        assert chosen is not None
+        views = plan.factorization.plan
+        # The reasons are those of the day on which the plan was made; what is known has changed since.
+        stages = tuple(replace(s, why=why) for s, why in zip(views.stages, chosen.stages_why, strict=True))
+        made = replace(plan.factorization, order_why=chosen.order_why, plan=replace(views, stages=stages))
+        groups = {i: known.reader.live(subject.name, part_name(i, 0)) for i in range(len(views.views))}
+        rows = {source.name: known.reader.rows(source.table) for source in kernel.join.sources}
+        proposal = stop_proposal(views, groups, rows) if isinstance(plan.answer, FeatureMoments) else ""
+        return report.report(made, kernel.algebra, subject, proposal=proposal)
+
     def _options(self, query: Query, join: JoinPlan) -> Options:
-        asked, chosen, statistics = query.definition.asked, query.definition.chosen, query.statistics
+        wishes, chosen, statistics = query.definition.request.wishes, query.definition.view_tree, query.statistics
         distinct = {}
         for source in join.sources:
             key = statistics.tables[source.table].key
@@ -97,9 +123,9 @@ class Factorized(Kept):
                     distinct[variable] = statistics.rows.get(source.table, 0)
         return Options(
             strategy=self.name,
-            order=chosen.get("order") or asked.get("order"),
-            partition=asked.get("partition"),
-            stages=chosen.get("stages"),
+            order=(chosen.order if chosen else None) or wishes.order,
+            partition=wishes.partition,
+            stages=chosen.stages if chosen else None,
             rows=statistics.sizes({source.name: source.table for source in join.sources}),
             distinct={variable: count for variable, count in distinct.items() if count},
             static=frozenset(s.name for s in join.sources if statistics.tables[s.table].static),
@@ -107,20 +133,18 @@ class Factorized(Kept):
 
 
 def _with_choice(definition: Definition, planned: Planned) -> Definition:
-    chosen = {
-        **definition.chosen,
-        "strategy": planned.plan.strategy,
-        "order": None if planned.order is None else to_json(planned.order),
-        "order_why": definition.chosen.get("order_why") or planned.order_why,
-        "stages": {planned.plan.views[stage.root].name: stage.partition for stage in planned.plan.stages},
-        "stages_why": definition.chosen.get("stages_why") or [stage.why for stage in planned.plan.stages],
-    }
-    return replace(definition, chosen=chosen)
+    before = definition.view_tree  # the reasons are those of the day on which the choice was made
+    plan = ViewTreeChoice(
+        order=None if planned.order is None else to_json(planned.order),
+        order_why=before.order_why if before else planned.order_why,
+        stages={planned.plan.views[stage.root].name: stage.partition for stage in planned.plan.stages},
+        stages_why=before.stages_why if before else tuple(stage.why for stage in planned.plan.stages),
+    )
+    return definition.with_choice(planned.plan.strategy, plan=plan)
 
 
 def _has_no_join(query: Query) -> SchemaError:
-    asked = {what: query.definition.asked.get(what) for what in ("strategy", "order", "partition")}
-    said = ", ".join(f"{what}={value!r}" for what, value in asked.items() if value not in (None, "auto"))
+    said = ", ".join(f"{what}={value!r}" for what, value in query.definition.request.wishes.given().items())
     return SchemaError(
         f"view {query.name!r} reads one table, so {said} has no meaning",
         way_out="leave it out: aggregates of one table are maintained as they are",

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from headrace.engine.definition import PlannedView
+import numpy as np
+
+from headrace.engine.definition import ASKED_FOR, PlannedView, SqlAnswer, TreeChoice
+from headrace.engine.explain import Known
+from headrace.engine.reader import Reader
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, UnsupportedSQLError
+from headrace.explain.report import Report
+from headrace.operators import report
+from headrace.operators.alive import alive
 from headrace.operators.tree_view import TreeView
 from headrace.plan.foreign_graph import NotForeign
 from headrace.plan.foreign_tree import foreign_tree, graph_of
 from headrace.plan.view import Shape
+from headrace.relation.arrangement import counts
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import FACTORIZED, FOREIGN_KEY
 from headrace.thrifty.tree_cost import tree_cost
 
 
-class ForeignKey(Kept):
+class ForeignKey(Kept[TreeView, SqlAnswer]):
     """Tables joined along their foreign keys."""
 
     name = FOREIGN_KEY
@@ -27,9 +34,9 @@ class ForeignKey(Kept):
     def offers(self, query: Query) -> bool:
         return query.is_sql and not query.is_of_one_table
 
-    def planned(self, query: Query) -> PlannedView:
+    def planned(self, query: Query) -> PlannedView[TreeView, SqlAnswer]:
         query.refuse_factorizing(FOREIGN_KEY, "tables are joined along their foreign keys")
-        plan, chosen = query.joined_rows.view.plan, query.definition.chosen
+        plan, chosen = query.joined_rows.view.plan, query.definition.tree
         query.check_sums(plan)
         rows, tables = plan.rows, query.statistics.tables
         assert rows is not None
@@ -41,7 +48,7 @@ class ForeignKey(Kept):
             )
         # Sizes that led to the plan lead to it again, also where nothing was known.
         sources = {source.name: source.table for source in rows.sources}
-        known = chosen["sizes"] if "sizes" in chosen else query.statistics.sizes(sources)
+        known = chosen.sizes if chosen else query.statistics.sizes(sources)
         made = foreign_tree(plan, graph, known, query.buckets)
         analysed = query.joined_rows.along(made)
         required = analysed.catalyst.flat.root_required
@@ -55,8 +62,9 @@ class ForeignKey(Kept):
         static = frozenset(table for table in made.tree.tables if tables[table].static)
         growing = frozenset(table for table in made.tree.tables if tables[table].append_only)
         kernel = TreeView(made.tree, query.seed, query.buckets, counts, static, growing)
-        choice = {"strategy": FOREIGN_KEY, "sizes": known, "why": chosen.get("why", "it was asked for")}
-        return PlannedView(replace(query.definition, chosen=choice), analysed, kernel, kernel.layout)
+        why = query.definition.why or ASKED_FOR
+        definition = query.definition.with_choice(FOREIGN_KEY, plan=TreeChoice(dict(known)), why=why)
+        return PlannedView(definition, kernel, plan.tables, SqlAnswer(analysed, kernel.layout))
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         """Why live tuples win over sums of products.
@@ -78,6 +86,20 @@ class ForeignKey(Kept):
                 return f"it follows foreign keys, and its groups are as fine as the rows of {source.name}"
         return ""
 
-    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
-        assert isinstance(plan.kernel, TreeView)
+    def estimate(self, plan: PlannedView[TreeView, SqlAnswer], statistics: Statistics) -> Cost:
         return tree_cost(plan.kernel.tree, statistics)
+
+    def explain(self, plan: PlannedView[TreeView, SqlAnswer], known: Known) -> Report:
+        kernel, subject = plan.kernel, known.subject
+        rows = {part: _rows_in(subject.name, part, known.reader) for part in kernel.arrangements}
+        extra = {number: {"alive": found} for number, found in alive(kernel, rows).items()}
+        return report.report(kernel, subject, extra=extra)
+
+
+def _rows_in(view: str, part: str, reader: Reader) -> int:
+    """How many rows the entries of an arrangement stand for: the sum of all counts, over runs as they are."""
+    total = 0
+    for run in reader.runs(view, part):
+        run.check(np.arange(run.rows))
+        total += int(counts(run.payload).sum())
+    return total

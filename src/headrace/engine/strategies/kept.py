@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Generic
 
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import A, K, PlannedView
+from headrace.engine.explain import Known
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError
+from headrace.explain.report import Report
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 
 
-class Kept(ABC):
+class Kept(ABC, Generic[K, A]):
     """A strategy of the engine (`thrifty.strategy.Strategy`)."""
 
     name: str
@@ -24,18 +26,21 @@ class Kept(ABC):
     def offers(self, query: Query) -> bool:
         return query.definition.kind in self.kinds
 
-    def plan(self, query: Query) -> PlannedView | HeadraceError:
+    def plan(self, query: Query) -> PlannedView[K, A] | HeadraceError:
         try:
             return self.planned(query)
         except HeadraceError as reason:
             return reason
 
     @abstractmethod
-    def planned(self, query: Query) -> PlannedView:
+    def planned(self, query: Query) -> PlannedView[K, A]:
         """A plan; raises the reason why there is none."""
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         return ""
 
     @abstractmethod
-    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost: ...
+    def estimate(self, plan: PlannedView[K, A], statistics: Statistics) -> Cost: ...
+
+    @abstractmethod
+    def explain(self, plan: PlannedView[K, A], known: Known) -> Report: ...

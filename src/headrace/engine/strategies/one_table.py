@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.explain import Known
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, UnsupportedSQLError
+from headrace.explain.report import Report
+from headrace.operators import report
 from headrace.operators.layout import ViewLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import over_one_table
@@ -17,7 +19,7 @@ from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import ONE_TABLE
 
 
-class OneTable(Kept):
+class OneTable(Kept[TreeView, SqlAnswer]):
     """Aggregates of one table, or its rows, filtered and projected."""
 
     name = ONE_TABLE
@@ -25,19 +27,22 @@ class OneTable(Kept):
     def offers(self, query: Query) -> bool:
         return query.is_of_one_table
 
-    def planned(self, query: Query) -> PlannedView:
+    def planned(self, query: Query) -> PlannedView[TreeView, SqlAnswer]:
         analysed = query.summed
         if not query.is_of_one_table:
             raise UnsupportedSQLError(f"view {query.name!r} reads several tables", way_out="leave the strategy out")
         query.check_sums(analysed.plan)
         layout = ViewLayout(analysed.plan, query.seed)
-        definition = replace(query.definition, chosen={**query.definition.chosen, "strategy": ONE_TABLE})
         kernel = TreeView(over_one_table(analysed.plan), query.seed, query.buckets, {})
-        return PlannedView(definition, analysed, kernel, layout)
+        definition = query.definition.with_choice(ONE_TABLE)
+        return PlannedView(definition, kernel, analysed.plan.tables, SqlAnswer(analysed, layout))
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         return "it reads one table"
 
-    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
+    def estimate(self, plan: PlannedView[TreeView, SqlAnswer], statistics: Statistics) -> Cost:
         (table,) = plan.tables
         return one_table_cost(table, statistics)
+
+    def explain(self, plan: PlannedView[TreeView, SqlAnswer], known: Known) -> Report:
+        return report.report(plan.kernel, known.subject)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.engine.definition import Definition
+from headrace.engine.definition import Definition, SqlRequest
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.plan.view import ViewPlan
 from headrace.sql.analyse_tree import AnalysedTree, tree_of
@@ -14,8 +14,6 @@ from headrace.sql.query import SqlQuery, once
 from headrace.sql.reads import Reads, read_query
 from headrace.sql.session import SqlSession
 from headrace.thrifty.statistics import Statistics
-
-VIEW = "view"
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Query:
     @property
     def is_sql(self) -> bool:
         """Whether the answer of the SQL is wanted, and not something that is computed from its rows."""
-        return self.definition.kind == VIEW
+        return isinstance(self.definition.request, SqlRequest)
 
     @once
     def sql(self) -> SqlQuery:
@@ -79,8 +77,8 @@ class Query:
 
     def refuse_factorizing(self, strategy: str, why: str) -> None:
         """Refuse options that say how to factorize, where another strategy was asked for."""
-        for what in ("order", "partition"):
-            if self.definition.asked.get(what) is not None:
+        for what in self.definition.request.wishes.given():
+            if what != "strategy":
                 raise SchemaError(
                     f"view {self.name!r}: strategy={strategy!r} has no {what}: {why}",
                     way_out=f"leave {what} out, or use 'factorized'",

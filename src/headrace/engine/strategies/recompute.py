@@ -6,18 +6,19 @@ query with its aggregates pushed past the joins, is there to be compared, and mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from headrace.engine.definition import PlannedView
-from headrace.engine.recompute import RecomputedMoments, RecomputedQuery
+from headrace.engine import recompute_report
+from headrace.engine.definition import ASKED_FOR, FeatureMoments, PlannedView, SparkAnswer, SqlRequest
+from headrace.engine.explain import Known
+from headrace.engine.recompute import Recomputed, RecomputedMoments, RecomputedQuery
 from headrace.engine.strategies.factorized import Factorized
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
-from headrace.engine.watermarks import FINAL
 from headrace.errors import SchemaError
+from headrace.explain.report import Report
 from headrace.factorized.fsql import source_rows
-from headrace.factorized.join_view import JoinView
 from headrace.sql.reads import check_readable, without_semicolon
 from headrace.thrifty.cost import Cost, recompute_cost
 from headrace.thrifty.statistics import Statistics
@@ -25,7 +26,7 @@ from headrace.thrifty.strategy import F_SQL, FACTORIZED, RECOMPUTE
 
 
 @dataclass(frozen=True)
-class Recompute(Kept):
+class Recompute(Kept[Recomputed, Any]):
     """The query as it stands, or moments over its rows."""
 
     name: str = RECOMPUTE
@@ -34,21 +35,21 @@ class Recompute(Kept):
     margin: ClassVar[float] = 4.0  # estimates tell thousands from millions, and not much more
     is_incremental: ClassVar[bool] = False
     spelled: ClassVar[str] = "refresh='full'"  # what users write to have it
-    kept: ClassVar[tuple[str, ...]] = ("shifts",)  # of what a maintained view would choose
+    has_order: ClassVar[bool] = False  # whether the query is written along a variable order
     unplanned: ClassVar[tuple[str, ...]] = ("order", "partition")  # what Spark does not let others plan
 
     def offers(self, query: Query) -> bool:
-        asked = query.definition.asked
-        return query.is_sql and asked.get("refresh") != "incremental" and not asked.get(FINAL)
+        request = query.definition.request
+        return isinstance(request, SqlRequest) and not request.wishes.never_full and not request.final
 
-    def planned(self, query: Query) -> PlannedView:
+    def planned(self, query: Query) -> PlannedView[Recomputed, Any]:
         for what in self.unplanned:
-            if query.definition.asked.get(what) is not None:
+            if what in query.definition.request.wishes.given():
                 raise SchemaError(
                     f"view {query.name!r}: {self.spelled} has no {what}, because Spark plans the query",
                     way_out=f"leave {what} out, or use {FACTORIZED!r}",
                 )
-        view = self._query(query) if query.is_sql else self._moments(query)
+        view: PlannedView[Any, Any] = self._query(query) if query.is_sql else self._moments(query)
         for table in view.tables:
             if not query.statistics.tables[table].kept:
                 raise SchemaError(
@@ -57,32 +58,32 @@ class Recompute(Kept):
                 )
         return view
 
-    def _query(self, query: Query) -> PlannedView:
+    def _query(self, query: Query) -> PlannedView[RecomputedQuery, SparkAnswer]:
         kernel = RecomputedQuery(query.definition.sql, query.reads.tables, query.reads.schema)
-        chosen = {what: why for what, why in query.definition.chosen.items() if what == "why"}
-        return PlannedView(replace(query.definition, chosen={"strategy": self.name, **chosen}), None, kernel)
+        why = query.definition.why or ASKED_FOR
+        return PlannedView(query.definition.with_choice(self.name, why=why), kernel, kernel.tables, SparkAnswer(kernel))
 
-    def _moments(self, query: Query) -> PlannedView:
+    def _moments(self, query: Query) -> PlannedView[RecomputedMoments, FeatureMoments]:
         view = Factorized().moments(query)
-        assert isinstance(view.kernel, JoinView)
-        assert view.analysed is not None
-        join = view.kernel.join
-        variable = {output.name: key for output, key in zip(view.analysed.plan.outputs, join.keys, strict=True)}
+        answer, variable = view.answer, view.answer.variables
         kernel = RecomputedMoments(
             view.kernel,
             self.name,
             without_semicolon(query.body[0]),
-            view.features,
-            view.groups,
-            tuple(variable[feature] for feature in view.features),
-            tuple(variable[group] for group in view.groups),
+            answer.features,
+            answer.groups,
+            tuple(variable[feature] for feature in answer.features),
+            tuple(variable[group] for group in answer.groups),
         )
-        chosen = {what: value for what, value in view.definition.chosen.items() if what in self.kept}
-        made = replace(query.definition, chosen={**chosen, "strategy": self.name})
-        return replace(view, definition=made, kernel=kernel, planned=None)
+        plan = view.definition.view_tree if self.has_order else None
+        made = query.definition.with_choice(self.name, plan=plan, why=query.definition.why or ASKED_FOR)
+        return PlannedView(made, kernel, view.tables, answer)
 
-    def estimate(self, plan: PlannedView, statistics: Statistics) -> Cost:
+    def estimate(self, plan: PlannedView[Recomputed, Any], statistics: Statistics) -> Cost:
         return recompute_cost(plan.tables, statistics)
+
+    def explain(self, plan: PlannedView[Recomputed, Any], known: Known) -> Report:
+        return recompute_report.report(plan.kernel, known.subject, plan.definition.view_tree)
 
 
 @dataclass(frozen=True)
@@ -92,21 +93,20 @@ class FSql(Recompute):
     name: str = F_SQL
 
     spelled: ClassVar[str] = f"strategy={F_SQL!r}"
-    kept: ClassVar[tuple[str, ...]] = ("shifts", "order", "order_why")
+    has_order: ClassVar[bool] = True
     unplanned: ClassVar[tuple[str, ...]] = ("partition",)
 
     def offers(self, query: Query) -> bool:
         return False
 
-    def _query(self, query: Query) -> PlannedView:
+    def _query(self, query: Query) -> PlannedView[RecomputedQuery, SparkAnswer]:
         raise SchemaError(
             f"view {query.name!r}: strategy={F_SQL!r} writes moments as SQL, and this view is SQL already",
             way_out="use refresh='full' to have Spark run it, or engine.covariance(...) for moments",
         )
 
-    def _moments(self, query: Query) -> PlannedView:
+    def _moments(self, query: Query) -> PlannedView[RecomputedMoments, FeatureMoments]:
         view = super()._moments(query)
-        assert isinstance(view.kernel, RecomputedMoments)
         for source in view.kernel.view.join.sources:
             check_readable(query.session, query.name, source_rows(source, source.variable_names))
         return view
