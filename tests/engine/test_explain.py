@@ -86,6 +86,6 @@ def test_analyzing_adds_to_the_report(engine: hr.Engine) -> None:
 
 
 def test_what_a_report_does_not_say_is_refused_with_what_it_says(engine: hr.Engine) -> None:
-    with pytest.raises(SchemaError, match="nothing of 'operators'") as refused:
-        engine.views["total"].explain()["operators"]
-    assert "aggregates" in str(refused.value)
+    with pytest.raises(SchemaError, match="nothing of 'triggers'") as refused:
+        engine.views["total"].explain()["triggers"]
+    assert "operators" in str(refused.value)

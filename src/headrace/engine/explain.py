@@ -59,7 +59,6 @@ def _size(view: str, part: str, reader: Reader) -> Size:
         entries=sum(run.rows for run in runs),
         bytes=sum(run.bytes for run in runs),
         live=sum(state.live for state in states),
-        most_runs=max((len(state.runs) for state in states), default=0),
     )
 
 

@@ -28,7 +28,6 @@ class Size:
     entries: int = 0
     bytes: int = 0
     live: int = 0  # entries that are there after all runs are added up
-    most_runs: int = 0  # in one bucket
 
 
 @dataclass(frozen=True)
