@@ -10,7 +10,6 @@ import typer
 
 from headrace.bench import BENCHMARKS
 from headrace.cli.screen import Json, err, grid, guarded, out, print_json, telling
-from headrace.engine.calibrating import SWITCH
 from headrace.errors import HeadraceError
 
 
@@ -27,6 +26,8 @@ def bench(
     if name not in BENCHMARKS:
         known = ", ".join(sorted(BENCHMARKS))
         raise HeadraceError(f"There is no benchmark {name}.", way_out=f"The benchmarks are: {known}.")
+    from headrace.engine.calibrating import SWITCH  # here, because it loads Spark
+
     os.environ.setdefault(SWITCH, "0")  # nothing runs beside what is measured, and plans are the same every time
     # Only names of the registry get here, so no other module can be imported this way.
     found = BENCHMARKS[name]
