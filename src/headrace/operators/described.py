@@ -258,9 +258,11 @@ class Described:
     def _where(self, number: int) -> str:
         """In which bucket an operator has a row: by the columns of its left side, or of the one that is spread."""
         node, place = self.nodes[number], self.kernel.placement.places[number]
-        side = 0 if place.everywhere is None else 1 - place.everywhere
+        if len(place.everywhere) == 2:
+            return "in every bucket"
+        side = place.spread_side
         is_bag = isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
-        if place.everywhere is None and not is_bag:
+        if not place.everywhere and not is_bag:
             return self._spread(number, side)
         # Any bucket would do, so each row is where it was before.
         feeds = node.ports[side].feeds
@@ -273,8 +275,11 @@ class Described:
 
     def _why_everywhere(self, number: int, side: int) -> str | None:
         """Why every bucket has a side of a join; None if it has not."""
-        if self.kernel.placement.places[number].everywhere != side:
+        everywhere = self.kernel.placement.places[number].everywhere
+        if side not in everywhere:
             return None
+        if len(everywhere) == 2:
+            return "what the join gives is wanted in every bucket"
         node = self.nodes[number]
         mine, other = (self._placer.side_rows(number, s) for s in (side, 1 - side))
         if isinstance(node, Join) and not node.keys:

@@ -2,7 +2,8 @@
 
 An operator that searches for keys needs equal keys in one bucket. Rows that are partitioned by (some of) these keys
 already stay where they are, so operators on one key are one stage; others are exchanged. A side that is small beside
-the other one is in every bucket instead, and then nothing of the other side has to move.
+the other one is in every bucket instead, and then nothing of the other side has to move. If such a side is itself the
+result of a join, every bucket does that join for itself: its inputs are small too, and an exchange is saved.
 """
 
 from __future__ import annotations
@@ -38,13 +39,18 @@ class Place:
     ----------
     partition : the keys whose values decide the bucket; of a join with a side in every bucket, the fields of the other
         side by which rows of tables are spread.
-    everywhere : the side of a join that is in every bucket; None if both are partitioned.
+    everywhere : the sides of a join that are in every bucket.
     """
 
     stage: int
     partition: Places
-    everywhere: int | None
+    everywhere: Places
     why: str
+
+    @property
+    def spread_side(self) -> int:
+        """The side of a join by which its rows are spread over buckets."""
+        return 1 if self.everywhere == (0,) else 0
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,29 @@ class Placer:
         """About how many rows enter a port."""
         return sum(self._rows_of(feed, self.rows) for feed in self.tree.nodes[number].ports[side].feeds)
 
-    def _everywhere(self, number: int) -> int | None:
+    def _everywhere(self, number: int) -> Places:
+        """The sides of an operator that are in every bucket."""
+        if number in self._copied:
+            return (0, 1)
+        side = self._small_side(number)
+        return () if side is None else (side,)
+
+    @cached_property
+    def _copied(self) -> frozenset[int]:
+        """Joins that every bucket does for itself, because all who read from them want their rows in every bucket."""
+        out: set[int] = set()
+        for number in reversed(range(len(self.tree.nodes))):
+            node = self.tree.nodes[number]
+            readers = [(n, side, feed) for n, side, _, feed in self.tree.feeds() if feed.producer == number]
+            if isinstance(node, Join) and node.kind is JoinKind.INNER and node.keys and readers:
+                # What Catalyst evaluates on the way would be evaluated once per bucket.
+                wanted = (n in out or self._small_side(n) == side for n, side, _ in readers)
+                if all(wanted) and not any(self._reason(feed) for _, _, feed in readers):
+                    out.add(number)
+        return frozenset(out)
+
+    def _small_side(self, number: int) -> int | None:
+        """The side of a join that is small beside the other."""
         node = self.tree.nodes[number]
         if not isinstance(node, Join) or node.kind in (JoinKind.FULL, JoinKind.NULL_AWARE):
             return None  # rows of both sides are given alone, or rows of all buckets decide: keys must be in one bucket
@@ -156,8 +184,10 @@ class Placer:
     def _decide(self, number: int, decided: list[tuple[Places, str]]) -> tuple[Places, str]:
         node = self.tree.nodes[number]
         everywhere = self._everywhere(number)
-        if everywhere is not None:
-            return self._spread(number, 1 - everywhere), "one side is in every bucket, the other stays where it is"
+        if len(everywhere) == 2:
+            return (), "what it gives is wanted in every bucket, so each has both sides and joins them itself"
+        if everywhere:
+            return self._spread(number, 1 - everywhere[0]), "one side is in every bucket, the other stays where it is"
         keys = _keys(node)
         if not keys:
             return (), "there is one row, or one order of all rows, so one bucket has it"
@@ -212,8 +242,8 @@ class Placer:
         if isinstance(node, Aggregation | Top):
             return [tuple(f"k{i}" for i in partition)]
         everywhere = self._everywhere(number)
-        if everywhere is not None:
-            return self._still(number, 1 - everywhere, decided)
+        if everywhere:
+            return self._still(number, 1 - everywhere[0], decided) if len(everywhere) == 1 else []
         sides = {JoinKind.INNER: (0, 1), JoinKind.FULL: ()}.get(node.kind, (0,))
         named = [tuple(node.ports[side].fields[i].name for i in partition) for side in sides]
         return [names for names in named if set(names) <= set(node.outputs)]
@@ -251,10 +281,10 @@ class Placer:
         if not isinstance(node, Join):
             return ()
         everywhere = self._everywhere(consumer)
-        if everywhere == side:
+        if side in everywhere:
             return ()
         places: Sequence[int | None] = range(node.keys)
-        if everywhere is not None:
+        if everywhere:
             names = [field.name for field in node.ports[side].fields]
             places = [names.index(name) if name in names else None for name in self._wish(consumer)]
         found = [None if p is None else _column(feed, p) for p in places]
@@ -262,11 +292,11 @@ class Placer:
 
     def _way(self, number: int, side: int, feed: Feed) -> Way:
         everywhere = self._everywhere(number)
-        if everywhere == side:
-            return Way.EVERYWHERE
+        if side in everywhere:
+            return Way.STAY if feed.producer in self._copied else Way.EVERYWHERE
         if feed.producer is None:
             return Way.EXCHANGE
-        if everywhere is not None or self._is_bag(number):
+        if everywhere or self._is_bag(number):
             return Way.STAY
         given = self._given(feed, self._partition)
         return Way.STAY if self._partition[number][0] in given else Way.EXCHANGE

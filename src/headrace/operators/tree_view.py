@@ -145,11 +145,10 @@ class TreeView(ViewKernel):
     @cached_property
     def _shared(self) -> frozenset[str]:
         """Parts that are the same in every bucket, and are stored by one."""
-        found = set()
+        found: set[str] = set()
         for layout, place in zip(self.layouts, self.placement.places, strict=True):
             if isinstance(layout, JoinLayout):
-                if place.everywhere is not None:
-                    found.add(layout.parts[place.everywhere])
+                found.update(layout.parts[side] for side in place.everywhere)
                 if layout.node.kind is JoinKind.NULL_AWARE:
                     found.add(seen_part(layout))
         return frozenset(found)
@@ -237,7 +236,8 @@ class TreeView(ViewKernel):
         keys = layout.output_keys if isinstance(layout, JoinLayout) else ()
         if isinstance(layout, GroupLayout):
             keys = tuple(f"k{i}" for i in range(len(layout.node.plan.keys)))
-        done.traffic[str(number)] = Traffic(operator.taken, given(changes, keys))
+        if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # what all buckets do counts once
+            done.traffic[str(number)] = Traffic(operator.taken, given(changes, keys))
         if isinstance(operator, GroupOperator) and number == len(self.layouts) - 1:
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
         if changes is not None and changes.rows:
