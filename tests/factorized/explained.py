@@ -52,7 +52,7 @@ def sql_explained() -> Report:
     join = JoinPlan(sources, ("A",), (Argument((Term(1, ((0, 0), (2, 0))),), ()),))
     product = Expression("Multiply", BIGINT, "(B * D)", (columns["B"], columns["D"]))
     aggregates = (Aggregate("count", None, BIGINT, "count(1)"), Aggregate("sum", 0, BIGINT, "sum((B * D))"))
-    plan = ViewPlan("", Shape.GROUPS, None, (columns["A"],), (product,), aggregates, None, (), join=join)
+    plan = ViewPlan(join, Shape.GROUPS, (columns["A"],), (product,), aggregates, None, ())
     view, planned = sums_view(ViewLayout(plan, 0), Options(), 4)
     sizes = {part: Size(4, 40, 4000) for part in view.arrangements}
     sql = "SELECT A, COUNT(*), SUM(B * D) FROM R NATURAL JOIN S NATURAL JOIN T GROUP BY A"

@@ -54,15 +54,13 @@ def sql_view(keys: tuple[str, ...], product: tuple[str, ...], static: str = "", 
     aggregates += [Aggregate("sum", 0, BIGINT, "sum")] if product else []
     shape = Shape.GROUPS if keys else Shape.TOTAL
     plan = ViewPlan(
-        "",
+        join,
         shape,
-        None,
         tuple(columns[k] for k in keys),
         (written,) if product else (),
         tuple(aggregates),
         None,
         (),
-        join=join,
     )
     options = Options(order=ORDER if product else "A\n  C", static=frozenset(static))
     return sums_view(ViewLayout(plan, 0), options, buckets)[0]

@@ -87,7 +87,7 @@ def explained(
     rows = JoinedRows(sources, condition, keys, ())
     shape = Shape.GROUPS if group_by else Shape.TOTAL
     count = (Aggregate("count", None, BIGINT, "count(1)"),)
-    plan = ViewPlan("", shape, None, keys, (), count, None, (), rows=rows)
+    plan = ViewPlan(rows, shape, keys, (), count, None, ())
     graph = graph_of(rows, tables)
     assert isinstance(graph, ForeignGraph)
     made = foreign_tree(plan, graph, sizes or {}, 4)

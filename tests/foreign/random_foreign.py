@@ -148,7 +148,7 @@ def rows_view(schema: ForeignSchema, sizes: dict[str, int], buckets: int) -> For
     keys = tuple(column(v, kind_of(v), False) for v in schema.variables)
     outputs = tuple(Output(str(key.value), column(f"k{i}", key.type, False)) for i, key in enumerate(keys))
     rows = JoinedRows(schema.sources, None, keys, ())
-    plan = ViewPlan("", Shape.ROWS, None, keys, (), (), None, outputs, rows=rows)
+    plan = ViewPlan(rows, Shape.ROWS, keys, (), (), None, outputs)
     return _view(plan, rows, schema, sizes, buckets)
 
 
@@ -160,7 +160,7 @@ def grouped_view(
     rows = JoinedRows(schema.sources, None, keys, arguments)
     aggregates = (Aggregate("count", None, BIGINT, "count(1)"),)
     aggregates += tuple(Aggregate(f, 0, BIGINT if f == "count_distinct" else arguments[0].type, f) for f in functions)
-    plan = ViewPlan("", Shape.GROUPS, None, keys, arguments, aggregates, None, (), rows=rows)
+    plan = ViewPlan(rows, Shape.GROUPS, keys, arguments, aggregates, None, ())
     return _view(plan, rows, schema, sizes, buckets)
 
 

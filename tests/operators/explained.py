@@ -9,7 +9,7 @@ from headrace.operators.report import report
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
 from headrace.plan.tree import Aggregation, Feed, Field, Join, JoinKind, Node, Port, Top, Tree
-from headrace.plan.view import Aggregate, Output, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Fed, Output, Shape, ViewPlan
 from headrace.relation.types import SqlType
 
 BIGINT, BOOLEAN = SqlType("bigint"), SqlType("boolean")
@@ -96,16 +96,14 @@ def _group(feeds: Sequence[Feed], keys: int, aggregates: Sequence[Aggregate]) ->
     columns = tuple(column(f.name, f.type, f.nullable) for f in port.fields)
     shape = Shape.GROUPS if keys else Shape.TOTAL
     outputs = tuple(Output(f"a{i}", field(f"a{i}")) for i in range(len(aggregates)))
-    return Aggregation(
-        port, ViewPlan("", shape, None, columns[:keys], columns[keys:], tuple(aggregates), None, outputs)
-    )
+    return Aggregation(port, ViewPlan(Fed(), shape, columns[:keys], columns[keys:], tuple(aggregates), None, outputs))
 
 
 def _rows(feeds: Sequence[Feed]) -> Aggregation:
     port = _port("k", feeds)
     keys = tuple(column(f.name, f.type, f.nullable) for f in port.fields)
     outputs = tuple(Output(key.sql, key) for key in keys)
-    return Aggregation(port, ViewPlan("", Shape.ROWS, None, keys, (), (), None, outputs))
+    return Aggregation(port, ViewPlan(Fed(), Shape.ROWS, keys, (), (), None, outputs))
 
 
 def explained(

@@ -18,7 +18,7 @@ from headrace.operators.aggregate import changed_rows, empty_total, maintain, re
 from headrace.operators.delta import Evaluated, deltas, filtered, group_words, not_summable, split
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.expression import column
-from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Shape, TableRows, ViewPlan
 from headrace.relation import runfile
 from headrace.relation.arrangement import alive
 from headrace.relation.run import Run, merge
@@ -69,7 +69,7 @@ ROW = st.tuples(
 
 def layout_of(shape: Shape = Shape.GROUPS, aggregates=AGGREGATES, keys=KEYS) -> ViewLayout:
     listed = tuple(Aggregate(f, a, SqlType.parse(kind), f"{f}({a})", tuple(more)) for f, a, kind, *more in aggregates)
-    return ViewLayout(ViewPlan("t", shape, None, keys, ARGUMENTS, listed, None, ()), seed=3)
+    return ViewLayout(ViewPlan(TableRows("t"), shape, keys, ARGUMENTS, listed, None, ()), seed=3)
 
 
 def evaluated(layout: ViewLayout, entries) -> Evaluated:
@@ -446,9 +446,8 @@ def test_floats_are_summed_without_a_warning():
     # A FLOAT compared with the largest summable DOUBLE once overflowed: a view over FLOAT could not be maintained.
     layout = ViewLayout(
         ViewPlan(
-            "t",
+            TableRows("t"),
             Shape.TOTAL,
-            None,
             (),
             (column("x", SqlType("float")),),
             (Aggregate("sum", 0, SqlType("double"), "SUM(x)"),),

@@ -17,7 +17,7 @@ from headrace.operators.delta import deltas, group_words, not_summable
 from headrace.operators.kernel import Evaluated, Reduced
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.expression import column
-from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Shape, TableRows, ViewPlan
 from headrace.relation.run import Run
 from headrace.relation.types import SqlType
 
@@ -30,7 +30,7 @@ def layout_of(kind: str, functions: tuple[str, ...] = ("count_distinct",)) -> Vi
     results = {"count_distinct": BIGINT, "sum": BIGINT, "sum_distinct": summed(value), "avg_distinct": averaged(value)}
     aggregates = tuple(Aggregate(f, 0, results.get(f, value), f"{f}(x)") for f in functions)
     keys, arguments = (column("g", SqlType("string"), True),), (column("x", value, True),)
-    return ViewLayout(ViewPlan("t", Shape.GROUPS, None, keys, arguments, aggregates, None, ()), seed=5)
+    return ViewLayout(ViewPlan(TableRows("t"), Shape.GROUPS, keys, arguments, aggregates, None, ()), seed=5)
 
 
 def summed(kind: SqlType) -> SqlType:
@@ -211,7 +211,7 @@ def combining(*kinds: str) -> ViewLayout:
     """COUNT(DISTINCT x0, x1, ...) of a table without groups."""
     arguments = tuple(column(f"x{i}", SqlType.parse(kind), True) for i, kind in enumerate(kinds))
     count = Aggregate("count_distinct", 0, BIGINT, "COUNT(DISTINCT ...)", tuple(range(1, len(kinds))))
-    return ViewLayout(ViewPlan("t", Shape.TOTAL, None, (), arguments, (count,), None, ()), seed=5)
+    return ViewLayout(ViewPlan(TableRows("t"), Shape.TOTAL, (), arguments, (count,), None, ()), seed=5)
 
 
 def counted(layout: ViewLayout, steps: list[list[tuple[object, ...]]], diffs: list[list[int]]) -> list[int]:

@@ -14,7 +14,7 @@ from headrace.errors import ArithmeticOverflowError
 from headrace.operators.finish import finish
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import column
-from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Shape, TableRows, ViewPlan
 from headrace.relation.types import SqlType
 from headrace.rings import Compensated, Integer
 
@@ -24,7 +24,7 @@ WIDE = Context(prec=200, rounding=ROUND_HALF_UP)
 def layout_of(argument: str, function: str, result: str, *, nullable: bool = True) -> ViewLayout:
     x = column("x", SqlType.parse(argument), nullable)
     aggregate = Aggregate(function, 0, SqlType.parse(result), f"{function}(x)")
-    return ViewLayout(ViewPlan("t", Shape.GROUPS, None, (), (x,), (aggregate,), None, ()), seed=1)
+    return ViewLayout(ViewPlan(TableRows("t"), Shape.GROUPS, (), (x,), (aggregate,), None, ()), seed=1)
 
 
 def finished(layout: ViewLayout, sums: list[int], counts: list[int]) -> list[object]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.operators.order import arranged, limited_changes, total_order
 from headrace.plan.expression import column
-from headrace.plan.view import Order, Output, Shape, ViewPlan
+from headrace.plan.view import Order, Output, Shape, TableRows, ViewPlan
 from headrace.relation.schema import DIFF
 from headrace.relation.types import SqlType
 
@@ -32,7 +32,7 @@ ORDERS = st.lists(st.sampled_from(sorted(TYPES)), unique=True, max_size=3).flatm
 
 def plan_of(order: tuple[Order, ...], limit: int | None) -> ViewPlan:
     outputs = tuple(Output(name, column(f"k{i}", SqlType.parse(t), True)) for i, (name, t) in enumerate(TYPES.items()))
-    return ViewPlan("t", Shape.ROWS, None, (), (), (), None, outputs, order, limit)
+    return ViewPlan(TableRows("t"), Shape.ROWS, (), (), (), None, outputs, order, limit)
 
 
 def table_of(rows: list[tuple[object, ...]], diff: list[int] | None = None) -> pa.Table:

@@ -15,7 +15,7 @@ from headrace.operators.kernel import Passed
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
 from headrace.plan.tree import FLAG, Aggregation, Feed, Field, Join, JoinKind, Port, Top, Tree
-from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Fed, Shape, ViewPlan
 from headrace.relation.types import SqlType
 
 INT = SqlType("int")
@@ -36,7 +36,7 @@ def rows_of(number: int, fields: tuple[Field, ...]) -> Aggregation:
     columns = tuple(column(f.name, f.type, f.nullable) for f in fields)
     keys = tuple(column(f"k{i}", f.type, f.nullable) for i, f in enumerate(fields))
     kept = tuple(Field(f"k{i}", f.type, f.nullable) for i, f in enumerate(fields))
-    plan = ViewPlan("", Shape.ROWS, None, keys, (), (), None, ())
+    plan = ViewPlan(Fed(), Shape.ROWS, keys, (), (), None, ())
     return Aggregation(Port(kept, (Feed(number, None, columns),)), plan)
 
 
@@ -146,7 +146,7 @@ def counted(shape: Shape, *, above: bool = True) -> TreeView:
     fields = tuple(Field(name, INT, True) for name in (("k0", "v0") if keys else ("v0",)))
     group = Aggregation(
         Port(fields, (Feed(None, None, outputs, "l", "l"),)),
-        ViewPlan("", shape, None, keys, (column("v0", INT),), aggregates, None, ()),
+        ViewPlan(Fed(), shape, keys, (column("v0", INT),), aggregates, None, ()),
     )
     return TreeView(Tree((group, rows_of(0, group.fields)) if above else (group,)), 7, 3, {})
 
@@ -200,7 +200,7 @@ def test_rows_without_columns_are_counted_too(steps: list[tuple[int, int]], coun
     feed = Feed(None, None, (), "l", "l")
     top = Top(Port((), (feed,)), (), count, offset)
     aggregates = (Aggregate("count", None, SqlType("bigint"), "count(*)"),)
-    total = Aggregation(Port((), (Feed(0, None, ()),)), ViewPlan("", Shape.TOTAL, None, (), (), aggregates, None, ()))
+    total = Aggregation(Port((), (Feed(0, None, ()),)), ViewPlan(Fed(), Shape.TOTAL, (), (), aggregates, None, ()))
     driven, there = Driven(TreeView(Tree((top, total, rows_of(1, total.fields))), 7, 3, {})), 0
     for came, gone in steps:
         gone = min(gone, there)

@@ -19,7 +19,7 @@ from headrace.operators.delta import deltas, group_words, not_summable
 from headrace.operators.kernel import Evaluated, Reduced
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import column
-from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Shape, TableRows, ViewPlan
 from headrace.relation.run import Run
 from headrace.relation.types import SqlType
 
@@ -29,7 +29,9 @@ FUNCTIONS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 
 def layout_of(*functions: str, nullable: bool = True, shape: Shape = Shape.TOTAL) -> ViewLayout:
     aggregates = tuple(Aggregate(f, 0, SqlType("bigint") if f == "count" else DOUBLE, f"{f}(x)") for f in functions)
-    return ViewLayout(ViewPlan("t", shape, None, (), (column("x", DOUBLE, nullable),), aggregates, None, ()), seed=2)
+    return ViewLayout(
+        ViewPlan(TableRows("t"), shape, (), (column("x", DOUBLE, nullable),), aggregates, None, ()), seed=2
+    )
 
 
 class Kept:

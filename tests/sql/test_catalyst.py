@@ -10,13 +10,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import UnsupportedSQLError
-from headrace.plan.view import Order, Shape
+from headrace.plan.expression import Expression
+from headrace.plan.view import Order, Shape, TableRows, ViewPlan
 from headrace.relation.types import SqlType
 from headrace.sql.catalyst import analyse
 from headrace.sql.flatten import Flattener
 from headrace.sql.jvm import items
 from headrace.sql.refusals import Refusals
 from headrace.sql.session import SqlSession
+
+
+def condition_of(plan: ViewPlan) -> Expression | None:
+    assert isinstance(plan.over, TableRows)
+    return plan.over.condition
 
 
 @pytest.mark.parametrize(
@@ -40,8 +46,8 @@ def test_the_parts_of_a_grouping(session: SqlSession) -> None:
              GROUP BY s HAVING SUM(b) > 1 ORDER BY x DESC, s"""
     view = analyse(session, "v", sql)
     plan = view.plan
-    assert plan.table == "t"
-    assert str(plan.condition) == "((b > 2L) AND (dt <= DATE '1998-09-02'))"
+    assert plan.over.tables == ("t",)
+    assert str(condition_of(plan)) == "((b > 2L) AND (dt <= DATE '1998-09-02'))"
     assert [str(key) for key in plan.keys] == ["s"]
     assert [str(argument) for argument in plan.arguments] == ["(p * (1BD - q))", "a", "b"]
     assert [(a.function, a.argument, str(a.type)) for a in plan.aggregates] == [
@@ -81,7 +87,7 @@ def test_distinct_counts_are_kept_one_by_one_and_share_their_arguments(session: 
     ]  # fmt: skip
     assert [str(argument) for argument in plan.arguments] == ["(IF(o, a, CAST(NULL AS INT)))", "b"]
     assert plan.aggregates[0].sql == "COUNT(DISTINCT a) FILTER (WHERE o)"
-    assert plan.table == "t"
+    assert plan.over.tables == ("t",)
 
 
 def test_sums_and_combinations_of_distinct_values_are_kept_one_by_one(session: SqlSession) -> None:
@@ -180,8 +186,9 @@ def test_literals_have_python_values(session: SqlSession) -> None:
 
 def test_what_python_cannot_hold_is_left_to_catalyst(session: SqlSession) -> None:
     plan = analyse(session, "v", "SELECT a FROM t WHERE dt < DATE '+20000-01-01' AND ts + INTERVAL 1 HOUR > ts").plan
-    assert plan.condition is not None
-    date_literal = plan.condition.args[0].args[1]
+    condition = condition_of(plan)
+    assert condition is not None
+    date_literal = condition.args[0].args[1]
     assert (date_literal.op, date_literal.value) == ("Literal", None)
 
 

@@ -80,7 +80,7 @@ def answer(view: AnalysedView, table: DataFrame, finished: Finished) -> DataFram
     keys = len(view.plan.keys)  # of Catalyst's columns k0, k1, ...; the others are arguments
     named = {f"m_k{keys + i}": f"v{i}" for i in range(len(view.plan.arguments))}
     lines = [{named.get(name, name[2:]): value for name, value in row.asDict().items()} for row in mapped]
-    return finished(view, [line for line in lines if view.plan.condition is None or line["c"]])
+    return finished(view, [line for line in lines if getattr(view.plan.over, "condition", None) is None or line["c"]])
 
 
 @pytest.mark.parametrize("sql", QUERIES)

@@ -17,8 +17,8 @@ from headrace.sql.session import SqlSession
 
 
 def plan_of(session: SqlSession, sql: str) -> JoinPlan:
-    plan = analyse(session, "v", sql).plan.join
-    assert plan is not None
+    plan = analyse(session, "v", sql).plan.over
+    assert isinstance(plan, JoinPlan)
     return plan
 
 
@@ -43,7 +43,7 @@ def test_the_parts_of_a_join(shop: SqlSession) -> None:
              ON sales.item = i.item AND i.grade > 1 WHERE open AND units <> 0 AND units < price
              GROUP BY city, kind HAVING x > 1 ORDER BY n DESC"""
     plan = analyse(shop, "v", sql).plan
-    assert (plan.table, plan.condition, plan.tables) == ("", None, ("sales", "store", "item"))
+    assert plan.tables == ("sales", "store", "item")
     assert [str(key) for key in plan.keys] == ["store.city", "item.kind"]
     assert [(str(a), str(a.type), a.nullable) for a in plan.arguments] == [
         ("(CAST(sales.units AS DECIMAL(10,0)) * item.cost)", "decimal(21,3)", True)
@@ -56,8 +56,8 @@ def test_the_parts_of_a_join(shop: SqlSession) -> None:
     ]
     assert str(plan.having) == "(a0 > 1.000BD)"
     assert plan.order == (Order("n", True, False),)
-    assert plan.join is not None
-    assert said(plan.join) == {
+    assert isinstance(plan.over, JoinPlan)
+    assert said(plan.over) == {
         "sales": (
             "((NOT (units = 0)) AND (CAST(units AS DECIMAL(12,2)) < CAST(price AS DECIMAL(12,2))))",
             {"store": "store", "item": "item"},
@@ -67,9 +67,9 @@ def test_the_parts_of_a_join(shop: SqlSession) -> None:
         "store": ("open", {"store": "store", "city": "city"}, [], {"store"}),
         "item": ("(grade > 1S)", {"item": "item", "kind": "kind"}, ["cost"], {"item"}),
     }
-    assert plan.join.keys == ("city", "kind")
-    assert plan.join.arguments == (Argument((Term(1, ((0, 0), (2, 0))),), ((0, 0), (2, 0))),)
-    assert not plan.join.cross
+    assert plan.over.keys == ("city", "kind")
+    assert plan.over.arguments == (Argument((Term(1, ((0, 0), (2, 0))),), ((0, 0), (2, 0))),)
+    assert not plan.over.cross
     assert pickle.loads(pickle.dumps(plan)) == plan
 
 
@@ -225,17 +225,17 @@ def test_rows_for_features(shop: SqlSession) -> None:
     sql = "SELECT city, price, cost * 2 AS twice, store AS shop FROM sales NATURAL JOIN store NATURAL JOIN item"
     plan = read_features(shop, "m", sql).plan
     assert plan.shape is Shape.ROWS
-    assert plan.join is not None
-    assert plan.join.keys == ("city", "price", "twice", "shop") == tuple(output.name for output in plan.outputs)
-    assert said(plan.join)["sales"][1] == {"shop": "store", "item": "item", "price": "price"}
-    assert said(plan.join)["item"][1] == {"item": "item", "twice": "(cost * 2BD)"}
+    assert isinstance(plan.over, JoinPlan)
+    assert plan.over.keys == ("city", "price", "twice", "shop") == tuple(output.name for output in plan.outputs)
+    assert said(plan.over)["sales"][1] == {"shop": "store", "item": "item", "price": "price"}
+    assert said(plan.over)["item"][1] == {"item": "item", "twice": "(cost * 2BD)"}
 
 
 def test_rows_of_one_table_are_a_join_too(shop: SqlSession, tables: dict[str, DataFrame]) -> None:
     view = read_features(
         shop, "m", "SELECT store AS item, item AS store, store + 1 AS x, store y FROM sales WHERE units > 0"
     )
-    plan = view.plan.join
+    plan = view.plan.over
     assert plan is not None
     assert plan.keys == ("item", "store", "x", "item")
     assert said(plan) == {"sales": ("(units > 0)", {"item": "store", "store": "item", "x": "(store + 1)"}, [], set())}

@@ -143,7 +143,7 @@ def test_tables_with_odd_names_come_and_go(spark: SparkSession) -> None:
     for name in ("a b", "x.y", "ti`ck", "Überweisung"):
         session.register(name, [("c", SqlType.parse("int"), True)])
         quoted = "`" + name.replace("`", "``") + "`"
-        assert analyse(session, "v", f"SELECT c FROM {quoted}").plan.table == name
+        assert analyse(session, "v", f"SELECT c FROM {quoted}").plan.tables == (name,)
         session.unregister(name)
         with pytest.raises(SchemaError):
             analyse(session, "v", f"SELECT c FROM {quoted}")

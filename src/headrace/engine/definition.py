@@ -15,6 +15,7 @@ from headrace.errors import StorageError
 from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
+from headrace.plan.join import JoinPlan
 from headrace.sql.catalyst import AnalysedView
 from headrace.thrifty.strategy import WINDOW_JOIN
 from headrace.window.window_view import WindowView
@@ -243,8 +244,8 @@ class FeatureMoments:
     def variables(self) -> dict[str, str]:
         """The variable of the join that each column of the query is."""
         plan = self.analysed.plan
-        assert plan.join is not None
-        return {output.name: key for output, key in zip(plan.outputs, plan.join.keys, strict=True)}
+        assert isinstance(plan.over, JoinPlan)
+        return {output.name: key for output, key in zip(plan.outputs, plan.over.keys, strict=True)}
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,8 @@ def _without_names(query: Hypergraph, features: Collection[str]) -> Hypergraph:
 
 def sums_view(layout: ViewLayout, options: Options, buckets: int) -> tuple[JoinView, Planned]:
     """Plan a SQL view over a join."""
-    join = layout.plan.join
-    assert join is not None
+    join = layout.plan.over
+    assert isinstance(join, JoinPlan)
     local = _local_names(join)
     relations = [Relation(s.name, (*s.variable_names, *local[s.name])) for s in join.sources]
     query = Hypergraph(tuple(relations), tuple(dict.fromkeys(join.keys)))

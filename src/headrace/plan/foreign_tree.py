@@ -65,8 +65,8 @@ def foreign_tree(plan: ViewPlan, graph: ForeignGraph, sizes: Mapping[str, int], 
     sizes : the rows of each source, as far as they are known: they decide in which order a source is joined with its
         children.
     """
-    rows = plan.rows
-    assert rows is not None
+    rows = plan.over
+    assert isinstance(rows, JoinedRows)
     builder = _Builder(rows, graph, sizes, buckets)
     for source in graph.sources:
         builder.join_children(source)

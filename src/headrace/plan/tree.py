@@ -17,7 +17,7 @@ from enum import Enum
 from functools import cached_property
 
 from headrace.plan.expression import Expression
-from headrace.plan.view import Shape, ViewPlan
+from headrace.plan.view import Shape, TableRows, ViewPlan
 from headrace.relation.types import SqlType
 
 
@@ -219,5 +219,7 @@ def over_one_table(plan: ViewPlan) -> Tree:
     """A view over one table as a tree: one aggregate, fed by the rows of the table."""
     named = [*(("k", i, e) for i, e in enumerate(plan.keys)), *(("v", i, e) for i, e in enumerate(plan.arguments))]
     fields = tuple(Field(f"{letter}{i}", e.type, e.nullable) for letter, i, e in named)
-    feed = Feed(None, plan.condition, (*plan.keys, *plan.arguments), plan.table, plan.table)
+    assert isinstance(plan.over, TableRows)
+    table, condition = plan.over.table, plan.over.condition
+    feed = Feed(None, condition, (*plan.keys, *plan.arguments), table, table)
     return Tree((Aggregation(Port(fields, (feed,)), plan),))

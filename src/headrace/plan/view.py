@@ -1,7 +1,7 @@
 """What a maintained view computes, as an immutable value.
 
 Every view is the same three parts, whatever its SQL looked like: a stateless *map side* (condition, keys, arguments)
-over the rows of its table, or over a join of several (`plan.join`); aggregates grouped by the keys; and a stateless
+over the rows of its table, or over a join of several; aggregates grouped by the keys; and a stateless
 *finish* (having, outputs, order, limit) over the groups. The finish reads the columns `k0, k1, ...` (keys) and
 `a0, a1, ...` (aggregates).
 """
@@ -56,17 +56,35 @@ class Order:
 
 
 @dataclass(frozen=True)
+class TableRows:
+    """The rows of one table that pass a condition."""
+
+    table: str
+    condition: Expression | None = None
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What operators give, which say all the rest; the tables are those at their leaves, where that is known."""
+
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ViewPlan:
     """A maintained view.
 
-    Over one table, the map side is evaluated on its rows. Over a join (`table` is empty), keys and arguments only tell
-    their types and their text. What they are made of is the join's to say: `join` where they are sums of products,
-    source by source, or `rows` where joined rows are needed.
+    Over one table, the map side is evaluated on its rows. Over a join, keys and arguments only tell their types and
+    their text. What they are made of is the join's to say: sums of products, source by source (`JoinPlan`), or joined
+    rows (`JoinedRows`).
     """
 
-    table: str
+    over: TableRows | JoinPlan | JoinedRows | Fed
     shape: Shape
-    condition: Expression | None
     keys: tuple[Expression, ...]
     arguments: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
@@ -74,15 +92,9 @@ class ViewPlan:
     outputs: tuple[Output, ...]
     order: tuple[Order, ...] = ()
     limit: int | None = None  # how many rows a reader gets; the state keeps all of them
-    join: JoinPlan | None = None
-    rows: JoinedRows | None = None
-    reads: tuple[str, ...] = ()  # the tables, of a view whose operators say all the rest
     root_required: str = ""  # a membership that became a part of `having`, if no row of its table meets several others
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that the view reads."""
-        joined = self.join or self.rows
-        if joined is not None:
-            return joined.tables
-        return self.reads or (self.table,)
+        return self.over.tables

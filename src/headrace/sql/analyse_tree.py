@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headrace.plan.tree import Aggregation, Tree
+from headrace.plan.view import Fed
 from headrace.sql.catalyst import AnalysedView, plan_of
 from headrace.sql.evaluate import CatalystView
 from headrace.sql.jvm import Jvm, items, kind
@@ -46,9 +47,7 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     read = TreeReader(catalyst, refusals).read(optimized, is_ordered=_is_ordered(analysed))
     root = read.tree.root
     finish = plan_of(replace(read.flat, condition=None, keys=[], arguments=[]), schema)
-    plan = replace(
-        finish, table="", keys=root.plan.keys, arguments=root.plan.arguments, reads=read.tree.tables, limit=None
-    )
+    plan = replace(finish, over=Fed(read.tree.tables), keys=root.plan.keys, arguments=root.plan.arguments, limit=None)
     tree = Tree((*read.tree.nodes[:-1], Aggregation(root.port, plan)))
     not_null = tuple(not nullable for _, _, nullable in schema)
     view = CatalystView(catalyst, plan, read.flat, read.sides, not_null, read.between)

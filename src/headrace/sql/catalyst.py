@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from headrace.plan.foreign_tree import ForeignTree
-from headrace.plan.view import Order, Output, Shape, ViewPlan
+from headrace.plan.join import JoinPlan
+from headrace.plan.rows import JoinedRows
+from headrace.plan.view import Order, Output, Shape, TableRows, ViewPlan
 from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat
 from headrace.sql.joined_rows import RowReader, RowsOfJoin
@@ -50,14 +52,14 @@ def summed(query: SqlQuery) -> AnalysedView:
         sides: dict[str, MapSide] = {flat.leaves[0][0]: MapSide(flat.leaf, flat.condition, outputs, [])}
         return _view(query, plan_of(flat, query.schema), sides)
     join = Joiner(query.session.catalyst, query.refusals, flat).join()
-    plan = replace(_joined_plan(flat, query.schema, join.sources), join=join.plan)
+    plan = _joined_plan(flat, query.schema, join.sources, join.plan)
     return _view(query, plan, join.sides)
 
 
 def features(query: SqlQuery) -> AnalysedView:
     """Read a query whose rows are wanted as a join, even those of one table, for what is not an aggregate in SQL.
 
-    The plan always has a join, and `plan.join.keys[i]` is the variable of the column `plan.outputs[i]`, with the
+    The plan is always over a join, whose `keys[i]` is the variable of the column `plan.outputs[i]`, with the
     column's name where no other variable has it.
     """
     flat, refusals = query.flat, query.refusals
@@ -75,7 +77,7 @@ def features(query: SqlQuery) -> AnalysedView:
         )
     names = [column for column, _, _ in query.schema]
     join = Joiner(query.session.catalyst, refusals, flat, names).join()
-    plan = replace(_joined_plan(flat, query.schema, join.sources), join=join.plan)
+    plan = _joined_plan(flat, query.schema, join.sources, join.plan)
     return _view(query, plan, join.sides)
 
 
@@ -92,7 +94,7 @@ class AnalysedRows:
 
 
 def joined_rows(query: SqlQuery) -> AnalysedRows:
-    """Read a view over a join for a strategy that makes joined rows; the plan has `rows` in place of `join`.
+    """Read a view over a join for a strategy that makes joined rows; the plan is over these.
 
     Raises
     ------
@@ -102,7 +104,7 @@ def joined_rows(query: SqlQuery) -> AnalysedRows:
     if len(flat.leaves) == 1:
         query.refusals.refuse("a query of one table", "there is no join in it", "leave the strategy out")
     read = RowReader(query.session.catalyst, query.refusals, flat).read()
-    plan = replace(_joined_plan(flat, query.schema, read.sources), rows=read.plan)
+    plan = _joined_plan(flat, query.schema, read.sources, read.plan)
     return AnalysedRows(_view(query, plan, read.sides), read)
 
 
@@ -117,10 +119,10 @@ def plan_of(flat: Flat, schema: Schema) -> ViewPlan:
     columns = {identity(attribute): attribute.name() for attribute in items(flat.leaf.output())}
     slots = {identity(slot): slot.name() for slot in flat.slots}
     names = [name for name, _, _ in schema]
+    condition = None if flat.condition is None else to_expression(flat.condition, columns)
     return ViewPlan(
-        table=flat.leaves[0][0],
+        over=TableRows(flat.leaves[0][0], condition),
         shape=flat.shape,
-        condition=None if flat.condition is None else to_expression(flat.condition, columns),
         keys=tuple(to_expression(key, columns) for key in flat.keys),
         arguments=tuple(to_expression(argument, columns) for argument in flat.arguments),
         aggregates=tuple(flat.aggregates),
@@ -132,12 +134,12 @@ def plan_of(flat: Flat, schema: Schema) -> ViewPlan:
     )
 
 
-def _joined_plan(flat: Flat, schema: Schema, sources: Sources) -> ViewPlan:
+def _joined_plan(flat: Flat, schema: Schema, sources: Sources, over: JoinPlan | JoinedRows) -> ViewPlan:
     qualified, names = sources.qualified, sources.qualified_names()
     finish = plan_of(replace(flat, condition=None, keys=[], arguments=[]), schema)
     return replace(
         finish,
-        table="",
+        over=over,
         keys=tuple(to_expression(qualified(key), names) for key in flat.keys),
         arguments=tuple(to_expression(qualified(argument), names) for argument in flat.arguments),
     )

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from headrace.plan.expression import Expression, column
 from headrace.plan.tree import Aggregation, Feed, Field, Node, Port, Tree
-from headrace.plan.view import Aggregate, Shape, ViewPlan
+from headrace.plan.view import Aggregate, Fed, Shape, ViewPlan
 from headrace.relation.types import SqlType
 from headrace.sql.evaluate import FeedId, MapSide
 from headrace.sql.flatten import Flat, Flattener
@@ -332,9 +332,8 @@ def _group_plan(flat: Flat, port: Port) -> ViewPlan:
     columns = [_column(field) for field in port.fields]
     keys = len(flat.keys)
     return ViewPlan(
-        table="",
+        over=Fed(),
         shape=flat.shape,
-        condition=None,
         keys=tuple(columns[:keys]),
         arguments=tuple(columns[keys:]),
         aggregates=tuple(flat.aggregates),

@@ -55,7 +55,7 @@ class Factorized(Kept[JoinView, Any]):
         if query.is_of_one_table:
             raise _has_no_join(query)
         query.check_sums(analysed.plan)
-        assert analysed.plan.join is not None
+        assert isinstance(analysed.plan.over, JoinPlan)
         if analysed.plan.root_required:
             raise UnsupportedSQLError(
                 f"view {query.name!r}: {analysed.plan.root_required} cannot be kept by sums of products: it means a "
@@ -63,7 +63,7 @@ class Factorized(Kept[JoinView, Any]):
                 way_out=f"leave the strategy out, or use {FOREIGN_KEY!r} or {OPERATORS!r}",
             )
         layout = ViewLayout(analysed.plan, query.seed)
-        view, planned = sums_view(layout, self._options(query, analysed.plan.join), query.buckets)
+        view, planned = sums_view(layout, self._options(query, analysed.plan.over), query.buckets)
         answer = SqlAnswer(analysed, layout)
         return PlannedView(_with_choice(query.definition, planned), view, analysed.plan.tables, answer, planned)
 
@@ -73,8 +73,8 @@ class Factorized(Kept[JoinView, Any]):
         assert isinstance(request, MomentsRequest | ModelRequest)
         _, groups = query.body
         analysed = query.features
-        join = analysed.plan.join
-        assert join is not None
+        join = analysed.plan.over
+        assert isinstance(join, JoinPlan)
         features, groups = choose_features(name, analysed, request.features, groups)
         label = request.label
         if label is not None and label not in features:

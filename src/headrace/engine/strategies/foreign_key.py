@@ -18,6 +18,8 @@ from headrace.operators.alive import alive
 from headrace.operators.tree_view import TreeView
 from headrace.plan.foreign_graph import NotForeign
 from headrace.plan.foreign_tree import foreign_tree, graph_of
+from headrace.plan.join import JoinPlan
+from headrace.plan.rows import JoinedRows
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import counts
 from headrace.thrifty.cost import Cost
@@ -38,8 +40,8 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
         query.refuse_factorizing(FOREIGN_KEY, "tables are joined along their foreign keys")
         plan, chosen = query.joined_rows.view.plan, query.definition.tree
         query.check_sums(plan)
-        rows, tables = plan.rows, query.statistics.tables
-        assert rows is not None
+        rows, tables = plan.over, query.statistics.tables
+        assert isinstance(rows, JoinedRows)
         graph = graph_of(rows, tables)
         if isinstance(graph, NotForeign):
             raise UnsupportedSQLError(
@@ -76,12 +78,12 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
             said = refused[FACTORIZED].what.partition(": ")[2]
             return f"it follows foreign keys, and sums of products cannot keep it: {said}"
         plan = query.summed.plan
-        assert plan.join is not None
+        assert isinstance(plan.over, JoinPlan)
         if plan.shape is Shape.ROWS:
             return "it follows foreign keys, and the joined rows themselves are wanted"
-        for source in plan.join.sources:
+        for source in plan.over.sources:
             key = query.statistics.tables[source.table].key
-            grouped = {str(e.value) for name, e in source.variables if e.op == "column" and name in plan.join.keys}
+            grouped = {str(e.value) for name, e in source.variables if e.op == "column" and name in plan.over.keys}
             if key and grouped.issuperset(key):
                 return f"it follows foreign keys, and its groups are as fine as the rows of {source.name}"
         return ""

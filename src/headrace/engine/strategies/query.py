@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.engine.definition import Definition, SqlRequest
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
-from headrace.plan.view import ViewPlan
+from headrace.plan.view import TableRows, ViewPlan
 from headrace.sql.analyse_tree import AnalysedTree, tree_of
 from headrace.sql.catalyst import AnalysedRows, AnalysedView, features, joined_rows, summed
 from headrace.sql.grouping import split_group_by
@@ -71,7 +71,7 @@ class Query:
     def is_of_one_table(self) -> bool:
         """Whether the query is an aggregate, or a filter and a projection, of one table."""
         try:
-            return self.is_sql and self.summed.plan.join is None
+            return self.is_sql and isinstance(self.summed.plan.over, TableRows)
         except HeadraceError:
             return False
 
