@@ -29,9 +29,9 @@ from headrace.datasets import TPCH_SCHEMAS
 from headrace.engine.explain import known
 from headrace.explain.report import Arrangement, Report, Subject
 from headrace.operators.described import DescribedOperator
+from headrace.operators.kernel import ViewChange
 from headrace.operators.naming import written
 from headrace.operators.report import report
-from headrace.operators.traffic import Passing
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
 from headrace.plan.tree import JoinKind
@@ -370,7 +370,7 @@ def test_no_step_no_numbers() -> None:
     explanation = explained(customers(), stepped=False)
     assert {(operator.taken, operator.given) for operator in explanation["operators"]} == {(None, None)}
     assert "took" not in str(explanation)
-    assert str(Passing(1_000, 2, 3)) == "+1,000 -2 ~3"
+    assert str(ViewChange(1_000, 2, 3)) == "+1,000 -2 ~3"
 
 
 @pytest.mark.parametrize(

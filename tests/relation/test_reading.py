@@ -17,8 +17,9 @@ from headrace.relation.reading import read_rows
 from headrace.relation.run import Run, merge
 from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import Column, TableSchema
-from headrace.relation.table import COUNT, apply_changes
+from headrace.relation.table import apply_changes
 from headrace.relation.types import SqlType
+from headrace.rings import COUNT
 
 COLUMNS = [
     Column("id", SqlType("bigint")),

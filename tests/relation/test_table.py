@@ -16,8 +16,9 @@ from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, merge
 from headrace.relation.schema import Column, TableSchema
-from headrace.relation.table import ABSENT, COUNT, DIFFERENT, DUPLICATE, TWICE, TableChange, apply_changes
+from headrace.relation.table import ABSENT, DIFFERENT, DUPLICATE, TWICE, TableChange, apply_changes
 from headrace.relation.types import SqlType
+from headrace.rings import COUNT
 
 COLUMNS = [
     Column("a", SqlType("string")),

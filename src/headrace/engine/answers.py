@@ -18,13 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.engine import frames
 from headrace.engine.reader import Reader
 from headrace.operators.aggregate import empty_total, read_changes
-from headrace.operators.closed import STEP
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.order import arranged, limited_changes
 from headrace.plan.view import Shape
 from headrace.relation.change import cancelled
 from headrace.relation.run import Run
-from headrace.relation.schema import DIFF, Column, ddl
+from headrace.relation.schema import DIFF, STEP, Column, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.program import arrow_schema
 from headrace.sql.catalyst import AnalysedView

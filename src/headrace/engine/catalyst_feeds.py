@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from headrace.engine.definition import PlannedView
 from headrace.engine.step_runner import translating_spark_errors
 from headrace.operators.kernel import Sent, ViewKernel
-from headrace.operators.placement import FeedId
 from headrace.operators.tree_view import TreeView
+from headrace.plan.tree import FeedId
 from headrace.relation.columns import take_column, whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF, Column, ddl

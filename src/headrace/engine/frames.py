@@ -9,14 +9,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.operators.aggregate import empty_total, read, read_pieces
-from headrace.operators.closed import STEP, read_closed
+from headrace.operators.closed import read_closed
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.change import ChangeBatch
 from headrace.relation.layout import TableLayout
 from headrace.relation.reading import read_rows
 from headrace.relation.runfile import StoredRun
-from headrace.relation.schema import DIFF, Column, ddl
+from headrace.relation.schema import DIFF, STEP, Column, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN

@@ -10,12 +10,10 @@ import pyarrow as pa
 from headrace.engine.store import Store
 from headrace.errors import CorruptFileError
 from headrace.relation.change import REASON, BadRows
-from headrace.relation.schema import Column, TableSchema
+from headrace.relation.schema import STEP, Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.runtime.location import write_atomically
 from headrace.runtime.program import arrow_schema
-
-STEP = "__step"
 
 
 def write(store: Store, step: int, bad: Mapping[str, BadRows]) -> dict[str, list[str]]:

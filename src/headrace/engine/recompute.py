@@ -31,8 +31,7 @@ from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, consolidate
 from headrace.relation.schema import DIFF, Column
-from headrace.relation.table import COUNT
-from headrace.rings import Group
+from headrace.rings import COUNT, Group
 from headrace.rings.covariance import Covariance
 from headrace.runtime.log import Arrangements, BucketState, RunRef
 from headrace.runtime.openruns import OPEN

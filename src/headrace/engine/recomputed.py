@@ -13,7 +13,7 @@ from headrace.engine.reader import Reader
 from headrace.engine.recompute import ANSWER, RecomputedQuery
 from headrace.relation.arrangement import scan
 from headrace.relation.schema import DIFF
-from headrace.relation.table import COUNT
+from headrace.rings import COUNT
 from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
 

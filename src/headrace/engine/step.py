@@ -47,9 +47,7 @@ class Step:
         if self.skipped:
             return f"step {self.number}: nothing to do, this micro-batch was committed before"
         rows = ", ".join(f"{_rows(count)} of {table}" for table, count in self.rows.items()) or "no rows"
-        changed = ", ".join(
-            f"{name} +{c.inserted:,} -{c.deleted:,} ~{c.updated:,}" for name, c in self.views.items() if c
-        )
+        changed = ", ".join(f"{name} {change}" for name, change in self.views.items() if change)
         said = [f"{_rows(count)} of {view} final" for view, count in self.closed.items()]
         for kind, counts in (("bad ", self.quarantined), ("late ", self.late)):
             said += [f"{_rows(count, kind)} of {table} set aside" for table, count in counts.items()]

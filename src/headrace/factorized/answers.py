@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from headrace.factorized.bucket import growth, without_residue
+from headrace.factorized.bucket import without_residue
 from headrace.factorized.sums import SumsAlgebra
 from headrace.operators.aggregate import maintain
 from headrace.operators.delta import split
@@ -72,12 +72,12 @@ class MomentsAnswer:
         if not change.rows:
             return Reduced()
         before = lookup(group, state[MOMENTS], change.words)
-        change, gone = without_residue(group, state[MOMENTS], change)
+        change = without_residue(group, state[MOMENTS], change)
         was, now = alive(before), alive(group.add(before, change.payload))
         summary = ViewChange(int((now & ~was).sum()), int((was & ~now).sum()), int((was & now).sum()))
         if not self.names:
             summary = ViewChange(updated=1)
-        return Reduced({MOMENTS: change}, {MOMENTS: growth(group, state[MOMENTS], change) - gone}, summary=summary)
+        return Reduced({MOMENTS: change}, {MOMENTS: int(now.sum()) - int(was.sum())}, summary=summary)
 
 
 def regrouped(

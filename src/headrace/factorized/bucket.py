@@ -15,12 +15,10 @@ from headrace.factorized.algebra import Algebra
 from headrace.factorized.delta import delta, in_order
 from headrace.factorized.maintenance import MaintenancePlan, Stage
 from headrace.operators.kernel import State
-from headrace.relation.arrangement import AnyRun, counts, lookup
+from headrace.relation.arrangement import AnyRun, counts, growth, lookup
 from headrace.relation.run import Run, merge
 from headrace.relation.variables import Variables
 from headrace.rings import Group, take
-
-_SAMPLE = 256
 
 
 def part_name(view: int, order: int) -> str:
@@ -88,41 +86,27 @@ class Bucket:
                 continue
             part, group = part_name(view, order), self.algebra.group(view)
             before = self.state.get(part, ())
-            run, gone = without_residue(group, before, merge(group, changes))
+            run = without_residue(group, before, merge(group, changes))
             if run.rows:
                 runs[part] = run
-                live[part] = growth(group, before, run) - gone
+                live[part] = growth(group, before, run)
         return runs, live
 
 
-def without_residue(group: Group, before: Sequence[AnyRun], change: Run) -> tuple[Run, int]:
-    """Remove keys that vanish exactly, and count them: no rounding residue may be there if they return.
+def without_residue(group: Group, before: Sequence[AnyRun], change: Run) -> Run:
+    """Remove keys that vanish exactly: no rounding residue may be there if they return.
 
     A key vanishes only where its count goes down, so nothing is looked up for insertions.
     """
     down = np.flatnonzero(counts(change.payload) < 0)
-    if not len(down) or not before:
-        return change, 0
+    if group.exact or not len(down) or not before:
+        return change
     old = lookup(group, before, np.ascontiguousarray(change.words[:, down]))
     vanishing = counts(old) + counts(take(change.payload, down)) == 0
-    gone = int(vanishing.sum())
-    if group.exact or not gone:
-        return change, gone
+    if not vanishing.any():
+        return change
     exact = take(group.negate(old), vanishing)
     payload = tuple(column.copy() for column in change.payload)
     for column, values in zip(payload, exact, strict=True):
         column[down[vanishing]] = values
-    return Run(change.words, payload, change.values), gone
-
-
-def growth(group: Group, before: Sequence[AnyRun], change: Run) -> int:
-    """Estimate how many keys of a change are new, from a sample of them.
-
-    It only decides when runs are merged, and is exact again after every full merge.
-    """
-    up = np.flatnonzero(counts(change.payload) > 0)
-    if not before or not len(up):
-        return len(up)
-    sample = up[:: max(1, len(up) // _SAMPLE)]
-    known = counts(lookup(group, before, np.ascontiguousarray(change.words[:, sample]))) != 0
-    return int(len(up) * (1.0 - known.mean()))
+    return Run(change.words, payload, change.values)

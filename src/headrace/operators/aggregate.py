@@ -18,11 +18,11 @@ from headrace.operators.distinct import changed_values, with_distinct
 from headrace.operators.extremes import extreme_values
 from headrace.operators.finish import finish, group_columns
 from headrace.operators.kernel import Reduced, State, ViewChange
-from headrace.operators.layout import COUNT, GROUPS, SPREADS, Component, ViewLayout, ordered
+from headrace.operators.layout import GROUPS, SPREADS, Component, ViewLayout, ordered
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, lookup, pieces, scan
 from headrace.relation.run import Run, Values, merge, take_values
-from headrace.rings import Payload, take
+from headrace.rings import COUNT, Payload, take
 
 
 def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> Reduced:

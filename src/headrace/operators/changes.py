@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.layout import COUNT
 from headrace.plan.tree import Field
 from headrace.relation.coded import Coded, Column, coded, concatenated, nulls_of, take_any, values
 from headrace.relation.columns import take_column
@@ -23,6 +22,7 @@ from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate, take_values
 from headrace.relation.types import SqlType
 from headrace.relation.variables import Variable, Variables
+from headrace.rings import COUNT
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from headrace.relation.arrangement import AnyRun, alive, pieces
 from headrace.relation.kernels import Words
 from headrace.relation.keys import fixed_values, validity
 from headrace.relation.run import Run, merge
-
-STEP = "__step"  # beside each closed group: which step closed it
+from headrace.relation.schema import STEP
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from headrace.operators.changes import Changes, RowLayout, null_in
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
 from headrace.operators.not_in import seen, seen_part
-from headrace.operators.placement import FeedId, Placement, Way
+from headrace.operators.placement import Placement, Way
 from headrace.operators.top import TopLayout
-from headrace.plan.tree import JoinKind
+from headrace.plan.tree import FeedId, JoinKind
 from headrace.relation import kernels
 from headrace.relation.coded import by_bucket, coded, lead_of_words
 from headrace.relation.run import Run

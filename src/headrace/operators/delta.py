@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import ArithmeticOverflowError
 from headrace.operators.kernel import Evaluated
-from headrace.operators.layout import COUNT, GROUPS, Component, ViewLayout
+from headrace.operators.layout import GROUPS, Component, ViewLayout
 from headrace.plan.expression import Expression
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
@@ -23,7 +23,7 @@ from headrace.relation.kernels import Words
 from headrace.relation.keys import decimal_halves, fixed_values, ordered_string_words, ordered_words, validity
 from headrace.relation.run import Run, Values, consolidate, take_values
 from headrace.relation.types import SqlType
-from headrace.rings import Compensated, Group, Integer, Payload
+from headrace.rings import COUNT, Compensated, Group, Integer, Payload
 
 Deltas = dict[str, Run]
 

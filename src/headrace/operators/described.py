@@ -17,12 +17,12 @@ from headrace.explain.words import counted, cut, listed
 from headrace.operators.feeds import why_catalyst
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
+from headrace.operators.kernel import ViewChange
 from headrace.operators.layout import DISTINCT, GROUPS
 from headrace.operators.naming import Naming, key_words, payload_words
 from headrace.operators.not_in import seen_part
 from headrace.operators.placement import Placer, Way
 from headrace.operators.top import TopLayout
-from headrace.operators.traffic import Passing
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
 from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Top
@@ -86,8 +86,8 @@ class DescribedOperator:
     why: str
     not_kept: tuple[NotKept, ...]
     takes: str  # rows; or groups or different rows, where they are summed on the way
-    taken: Passing | None  # None if there was no step yet
-    given: Passing | None
+    taken: ViewChange | None  # None if there was no step yet
+    given: ViewChange | None
     extra: Mapping[str, Any]  # what the rule that planned the tree knows of it besides
 
     @property
@@ -129,7 +129,7 @@ class Described:
     """Describes the operators of one view."""
 
     kernel: TreeView
-    passing: Mapping[int, tuple[Passing, Passing]] | None
+    passing: Mapping[int, tuple[ViewChange, ViewChange]] | None
     extra: Mapping[int, Mapping[str, Any]]
 
     @cached_property
@@ -152,7 +152,7 @@ class Described:
     def _operator(self, number: int) -> DescribedOperator:
         node, place = self.nodes[number], self.kernel.placement.places[number]
         kind, text = self._said(number)
-        nothing = None if self.passing is None else Passing()
+        nothing = None if self.passing is None else ViewChange()
         taken, given = (self.passing or {}).get(number, (nothing, nothing))
         return DescribedOperator(
             number=number,

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from headrace.operators.delta import lift_values
 from headrace.operators.kernel import State
-from headrace.operators.layout import COUNT, ViewLayout
+from headrace.operators.layout import ViewLayout
 from headrace.relation.arrangement import AnyRun, lookup
 from headrace.relation.keys import values_of_words
 from headrace.relation.run import Run, merge, refit
+from headrace.rings import COUNT
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.layout import COUNT
 from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun
 from headrace.relation.kernels import Words
 from headrace.relation.keys import strings_of_words, values_of_words
 from headrace.relation.run import concatenate_words, consolidate
 from headrace.relation.types import SqlType
+from headrace.rings import COUNT
 
 _GROWTH = 8
 

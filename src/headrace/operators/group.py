@@ -19,7 +19,7 @@ from headrace.operators.aggregate import changed_rows, empty_total, maintain, re
 from headrace.operators.changes import Changes
 from headrace.operators.delta import deltas, split, too_large
 from headrace.operators.join import more_than_one
-from headrace.operators.kernel import Evaluated, Passed, Reduced, State
+from headrace.operators.kernel import Evaluated, Reduced, State, ViewChange
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.operator import Operator
 from headrace.plan.tree import Aggregation
@@ -140,7 +140,7 @@ class GroupOperator(Operator):
             self.runs = {layout.part(plain): run for plain, run in self.reduced.runs.items()}
             self.live = {layout.part(plain): more for plain, more in self.reduced.live.items()}
             touched = sum(run.rows for run in incoming[GROUPS])
-            self.taken += Passed(inserted=touched)
+            self.taken += ViewChange(inserted=touched)
         if not layout.name:
             return None  # the answer is read from its arrangements
         changes = self.reduced.changes

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import StepFailedError
 from headrace.operators.changes import Changes, RowLayout, no_values, together
-from headrace.operators.kernel import Passed, State
-from headrace.operators.layout import COUNT
+from headrace.operators.kernel import State, ViewChange
 from headrace.operators.operator import Operator, loaded, passed
 from headrace.plan import native
 from headrace.plan.tree import FLAG, Field, Join, JoinKind
@@ -30,6 +29,7 @@ from headrace.relation.arrangement import AnyRun, lookup, stretches
 from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
+from headrace.rings import COUNT
 
 _PAIRS = 1 << 22  # that are looked at together, where no key tells which
 
@@ -294,7 +294,7 @@ class JoinOperator(Operator):
         if run is None:
             return
         layout = self.layout.absent_rows(side)
-        self.taken += Passed(*_counted(run))
+        self.taken += ViewChange(*_counted(run))
         everything, diff = np.arange(run.rows), run.payload[0].astype(np.int64)
         if self.node.kind is JoinKind.FLAG:
             columns = {n: layout.column(n, run) for n in self.node.outputs if n != FLAG}

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.plan.expression import Expression
+from headrace.plan.tree import FeedId
 from headrace.relation.arrangement import AnyRun
 from headrace.relation.columns import take_column
 from headrace.relation.run import Run
@@ -64,7 +65,10 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class ViewChange:
-    """How many groups (or rows, for a view without aggregates) a step changed."""
+    """How many rows (or groups) came, went and changed: of a view in a step, or on their way through an operator.
+
+    Who is updated is neither inserted nor deleted.
+    """
 
     inserted: int = 0
     deleted: int = 0
@@ -76,25 +80,20 @@ class ViewChange:
     def __bool__(self) -> bool:
         return bool(self.inserted or self.deleted or self.updated)
 
-
-@dataclass(frozen=True)
-class Passed:
-    """How many rows went through: inserted, deleted, and of these, pairs of one key, which are updates."""
-
-    inserted: int = 0
-    deleted: int = 0
-    updated: int = 0
-
-    def __add__(self, other: Passed) -> Passed:
-        return Passed(self.inserted + other.inserted, self.deleted + other.deleted, self.updated + other.updated)
+    def __str__(self) -> str:
+        return f"+{self.inserted:,} -{self.deleted:,} ~{self.updated:,}"
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What an operator took and what it gave."""
+    """What an operator took and what it gave.
 
-    taken: Passed = Passed()
-    given: Passed = Passed()
+    Rows of a side that is in every bucket are counted in each. What an aggregate takes is summed on the way and counted
+    as inserted: whether a group comes, goes or changes is seen only when it is added to its state.
+    """
+
+    taken: ViewChange = ViewChange()
+    given: ViewChange = ViewChange()
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(self.taken + other.taken, self.given + other.given)
@@ -176,6 +175,10 @@ class ViewKernel(Protocol):
         There are none if the answer does not follow from the rows of each source by themselves.
         """
         return ()
+
+    def feed_of(self, part: str) -> FeedId | None:
+        """The feed whose rows a part is of, if they are on their way to Catalyst."""
+        return None
 
     def evaluated_by_catalyst(self) -> ViewKernel:
         """The same view over the same state, with Catalyst in place of kernels wherever it evaluates something."""

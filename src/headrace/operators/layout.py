@@ -15,10 +15,9 @@ from functools import cached_property
 from headrace.plan.expression import Expression
 from headrace.plan.view import ViewPlan
 from headrace.relation.keys import KeyLayout
-from headrace.rings import Compensated, Group, Integer, Product
+from headrace.rings import COUNT, Compensated, Group, Integer, Product
 
 GROUPS = "groups"
-COUNT = Integer(1)
 SPREADS = frozenset({"var_pop", "var_samp", "stddev_pop", "stddev_samp"})
 DISTINCT = frozenset({"count_distinct", "sum_distinct", "avg_distinct"})
 

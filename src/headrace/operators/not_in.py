@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from headrace.operators.changes import Changes, together
 from headrace.operators.join import JoinLayout
 from headrace.operators.kernel import State
-from headrace.operators.layout import COUNT
 from headrace.operators.operator import Operator, passed
 from headrace.relation.arrangement import AnyRun, lookup, scan, stretches
 from headrace.relation.run import Run, merge
+from headrace.rings import COUNT
 
 _VALUES, _NULLS = 0, 1
 

@@ -14,16 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from headrace.operators.changes import Changes
-from headrace.operators.kernel import Passed, State
-from headrace.operators.layout import COUNT
+from headrace.operators.kernel import State, ViewChange
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, lookup
+from headrace.relation.arrangement import AnyRun, growth
 from headrace.relation.coded import Coded, coded
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 from headrace.relation.types import sql_type
-
-_SAMPLE = 256
+from headrace.rings import COUNT
 
 
 class Operator(ABC):
@@ -33,7 +31,7 @@ class Operator(ABC):
         self.state = state
         self.runs: dict[str, Run] = {}  # what is to be added to each arrangement
         self.live: dict[str, int] = {}  # by how many entries each grows
-        self.taken = Passed()
+        self.taken = ViewChange()
         self._held: dict[str, list[Run]] = defaultdict(list)
 
     def push(self, part: str, changes: Run) -> None:
@@ -63,13 +61,13 @@ class Operator(ABC):
         """Add a change to an arrangement of rows, if it is one that is kept."""
         if change is not None and part in self.state:
             self.runs[part] = change
-            self.live[part] = grown(self.state[part], change)
+            self.live[part] = growth(COUNT, self.state[part], change)
 
 
-def passed(run: Run | None, key_width: int) -> Passed:
+def passed(run: Run | None, key_width: int) -> ViewChange:
     """Count what goes through in a run; an update is a row that goes and one that comes with the same key."""
     if run is None or not run.rows:
-        return Passed()
+        return ViewChange()
     diff = run.payload[0].astype(np.int64)
     came, went = np.maximum(diff, 0), np.maximum(-diff, 0)
     pairs = 0
@@ -78,13 +76,13 @@ def passed(run: Run | None, key_width: int) -> Passed:
         heads[1:] = (run.words[:key_width, 1:] != run.words[:key_width, :-1]).any(axis=0)
         starts = np.flatnonzero(heads)
         pairs = int(np.minimum(np.add.reduceat(came, starts), np.add.reduceat(went, starts)).sum())
-    return Passed(int(came.sum()), int(went.sum()), pairs)
+    return ViewChange(int(came.sum()) - pairs, int(went.sum()) - pairs, pairs)
 
 
-def given(changes: Changes | None, keys: Sequence[str] = ()) -> Passed:
+def given(changes: Changes | None, keys: Sequence[str] = ()) -> ViewChange:
     """Count what an operator gives; `keys` are the columns that tell which rows are one key."""
     if changes is None:
-        return Passed()
+        return ViewChange()
     came, went = int(changes.diff[changes.diff > 0].sum()), int(-changes.diff[changes.diff < 0].sum())
     pairs = 0
     if keys and came and went:
@@ -94,7 +92,7 @@ def given(changes: Changes | None, keys: Sequence[str] = ()) -> Passed:
         (there,) = COUNT.sum_by((np.maximum(changes.diff, 0),), group_of, groups)
         (gone,) = COUNT.sum_by((np.maximum(-changes.diff, 0),), group_of, groups)
         pairs = int(np.minimum(there, gone).sum())
-    return Passed(came, went, pairs)
+    return ViewChange(came - pairs, went - pairs, pairs)
 
 
 def _words_of(changes: Changes, names: Sequence[str]) -> Words:
@@ -108,17 +106,6 @@ def _words_of(changes: Changes, names: Sequence[str]) -> Words:
         if found.missing is not None:
             parts.append(found.missing.astype(np.uint64)[None])
     return np.concatenate(parts)
-
-
-def grown(before: Sequence[AnyRun], change: Run) -> int:
-    """Estimate by how many entries a change makes an arrangement grow, from a sample of them.
-
-    It only decides when runs are merged, and is exact again after every full merge.
-    """
-    sample = np.arange(0, change.rows, max(1, change.rows // _SAMPLE))
-    (was,) = lookup(COUNT, before, np.ascontiguousarray(change.words[:, sample]))
-    now = was + change.payload[0][sample]
-    return round(change.rows * float(((now != 0).astype(int) - (was != 0)).mean()))
 
 
 def loaded(run: AnyRun, at: Positions) -> tuple[Run, Positions]:

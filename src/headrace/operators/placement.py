@@ -14,13 +14,11 @@ from enum import Enum
 from functools import cached_property
 
 from headrace.operators.feeds import why_catalyst
-from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Node, Top, Tree
 from headrace.plan.view import Shape
 
 Names = tuple[str, ...]
 Places = tuple[int, ...]
-
-FeedId = tuple[int, int, int]  # operator, port, and number of a feed there
 
 
 class Way(Enum):

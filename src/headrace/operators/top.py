@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from headrace.operators.changes import Changes, RowLayout, together
 from headrace.operators.kernel import State
-from headrace.operators.layout import COUNT
 from headrace.operators.operator import Operator, passed
 from headrace.operators.order import first_rows
 from headrace.plan.tree import Top
@@ -23,6 +22,7 @@ from headrace.relation.arrangement import scan
 from headrace.relation.columns import whole
 from headrace.relation.run import Run, merge
 from headrace.relation.types import SqlType
+from headrace.rings import COUNT
 
 _ALL = 1 << 62  # of an OFFSET without a LIMIT
 

@@ -23,15 +23,15 @@ from headrace.operators.group import GroupLayout, GroupOperator
 from headrace.operators.join import JoinLayout, JoinOperator
 from headrace.operators.keeping import Keeping
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic, ViewKernel
-from headrace.operators.layout import COUNT, ViewLayout
+from headrace.operators.layout import ViewLayout
 from headrace.operators.not_in import NotInOperator, seen_part
 from headrace.operators.operator import Operator, given
-from headrace.operators.placement import FeedId, Placement, Placer
+from headrace.operators.placement import Placement, Placer
 from headrace.operators.top import TopLayout, TopOperator
 from headrace.plan.expression import Expression
-from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Tree
+from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
 from headrace.relation.run import Run
-from headrace.rings import Group
+from headrace.rings import COUNT, Group
 
 _FEED = "feed"
 
@@ -290,6 +290,12 @@ class TreeView(ViewKernel):
         stage = self.placement.places[feed_id[0]].stage
         return [Sent(stage, to, part, run) for to, part, run in self._deliverer.deliver(feed_id, changes, bucket, None)]
 
+    def feed_of(self, part: str) -> FeedId | None:
+        if not part.startswith(f"{_FEED}/"):
+            return None
+        number, side, i = map(int, part.split("/")[1:])
+        return number, side, i
+
     # -- which part is whose ----------------------------------------------------------------------------------------
 
     @cached_property
@@ -310,11 +316,3 @@ class TreeView(ViewKernel):
 def feed_part(feed_id: FeedId) -> str:
     """The part under which rows travel to Catalyst."""
     return "/".join([_FEED, *map(str, feed_id)])
-
-
-def feed_of(part: str) -> FeedId | None:
-    """The feed that a part is of, if it is on its way to Catalyst."""
-    if not part.startswith(f"{_FEED}/"):
-        return None
-    number, side, i = map(int, part.split("/")[1:])
-    return number, side, i

@@ -58,6 +58,10 @@ class Feed:
         return (*others, *self.outputs)
 
 
+FeedId = tuple[int, int, int]
+"""The number of an operator, of one of its ports, and of a feed there."""
+
+
 @dataclass(frozen=True)
 class Port:
     """Where changes enter an operator."""

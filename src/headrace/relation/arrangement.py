@@ -24,6 +24,7 @@ _SMALLEST_TIER = 1024
 # Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more.
 _SMALL_FAN_IN, _LARGE_FAN_IN = 4, 8
 _SMALL_TIERS = 4
+_SAMPLE = 256  # entries that are looked up to estimate how many are new
 _SLACK = 512  # entries that may be dead before a full merge is worth its fixed cost
 
 AnyRun = Run | StoredRun
@@ -133,3 +134,14 @@ def counts(payload: Payload) -> NDArray[Any]:
     """Return the counts of entries: the first column of a payload, or the first number of each of its rows."""
     first = payload[0]
     return first if first.ndim == 1 else first[:, 0]
+
+
+def growth(group: Group, before: Sequence[AnyRun], change: Run) -> int:
+    """Estimate by how many entries a change makes an arrangement grow, from a sample of them.
+
+    It only decides when runs are merged, and is exact again after every full merge.
+    """
+    sample = np.arange(0, change.rows, max(1, change.rows // _SAMPLE))
+    was = counts(lookup(group, before, np.ascontiguousarray(change.words[:, sample])))
+    now = was + counts(change.payload)[sample]
+    return round(change.rows * float(((now != 0).astype(int) - (was != 0)).mean())) if len(sample) else 0

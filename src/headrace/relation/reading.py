@@ -17,7 +17,7 @@ from headrace.relation.kernels import Words
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, concatenate_words, consolidate, merge
 from headrace.relation.runfile import StoredRun
-from headrace.relation.table import COUNT
+from headrace.rings import COUNT
 
 
 def read_rows(

@@ -13,6 +13,8 @@ from headrace.relation.duration import Duration
 from headrace.relation.types import SqlType
 
 DIFF = "__diff"
+STEP = "__step"
+"""Beside rows that were set aside, and groups that are final: which step did that."""
 _MAX_KEY = 64
 
 Reference = str | tuple[str, ...]  # the column of a foreign key, or its columns in the order of the other table's key

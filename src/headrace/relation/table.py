@@ -19,9 +19,7 @@ from headrace.relation.change import BadRows, ChangeBatch
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, take_values
-from headrace.rings import Integer
-
-COUNT = Integer(1)
+from headrace.rings import COUNT
 
 DUPLICATE = "duplicate key: a row with this key is there already"
 TWICE = "duplicate key: the batch inserts several rows with this key"

@@ -38,6 +38,10 @@ _SYNONYMS = {
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 
 
+INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+"""How many digits a decimal needs to hold any integer of a type."""
+
+
 @dataclass(frozen=True)
 class SqlType:
     """A SQL type: a kind, and precision and scale where the kind is `decimal`.

@@ -3,11 +3,12 @@
 from headrace.rings.base import Gathering, Group, Payload, Ring, concatenate, take
 from headrace.rings.covariance import Covariance
 from headrace.rings.double import Compensated
-from headrace.rings.integer import Integer
+from headrace.rings.integer import COUNT, Integer
 from headrace.rings.laws import LAWS, violations
 from headrace.rings.product import Product
 
 __all__ = [
+    "COUNT",
     "LAWS",
     "Compensated",
     "Covariance",

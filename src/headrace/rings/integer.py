@@ -169,3 +169,7 @@ class Integer:
         for column in reversed(payload[:-1]):
             total = total * (1 << 64) + column.astype(object)
         return [int(v) for v in total]
+
+
+COUNT = Integer(1)
+"""How often something is there: the ring of multiplicities."""

@@ -15,9 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.operators.kernel import Lifted, MapSide, Sent, Traffic, ViewChange, ViewKernel
-from headrace.operators.placement import FeedId
 from headrace.plan import native
 from headrace.plan.expression import Expression
+from headrace.plan.tree import FeedId
 from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run

@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from headrace.operators.layout import COUNT
-from headrace.operators.placement import FeedId
-from headrace.operators.tree_view import feed_of
+from headrace.plan.tree import FeedId
 from headrace.relation import runfile
 from headrace.relation.run import Run, merge
+from headrace.rings import COUNT
 from headrace.runtime.location import Location
 from headrace.runtime.program import BucketResult, Parcel, Program
 from headrace.runtime.tasks import Pieces, reduce_stage
@@ -60,7 +59,7 @@ def _evaluated(program: Program, parcels: list[Parcel]) -> list[Parcel]:
     out: list[Parcel] = []
     waiting: dict[tuple[str, FeedId], list[Parcel]] = defaultdict(list)
     for parcel in parcels:
-        feed = feed_of(parcel.part)
+        feed = program.views[parcel.view].feed_of(parcel.part)
         if feed is None:
             out.append(parcel)
         else:

@@ -27,9 +27,9 @@ from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.run import Run, merge
 from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column
-from headrace.relation.table import COUNT, apply_changes
+from headrace.relation.table import apply_changes
 from headrace.relation.types import SqlType
-from headrace.rings import Group
+from headrace.rings import COUNT, Group
 from headrace.runtime.location import Location
 from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OPEN

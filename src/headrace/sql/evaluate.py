@@ -13,11 +13,10 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame
 
 from headrace.errors import SchemaError
+from headrace.plan.tree import FeedId
 from headrace.plan.view import ViewPlan
 from headrace.sql.flatten import Flat
 from headrace.sql.jvm import Catalyst, Jvm, identity, items
-
-FeedId = tuple[int, int, int]  # operator, port, feed
 
 _SORTS = {  # by (descending, nulls first)
     (False, True): Column.asc_nulls_first,

@@ -14,13 +14,12 @@ from typing import NoReturn
 
 from headrace.plan.join import Argument, Term
 from headrace.plan.native import widens
-from headrace.relation.types import SqlType
+from headrace.relation.types import INTEGER_DIGITS, SqlType
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, items, kind, option
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
 from headrace.sql.sources import Sources
 
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _WRAPPERS = {"KnownNotNull", "KnownNullable", "PromotePrecision", "CheckOverflow"}
 _WHY = "it mixes columns of several tables in a way that is no sum of products"
 _WAY_OUT = "only add, subtract and multiply across tables; anything else must read the columns of one"
@@ -107,7 +106,7 @@ class Products:
         if any(type.is_floating for type in types):
             wide = [SqlType("double")] * 2
         elif any(type.is_decimal for type in types):
-            wide = [type if type.is_decimal else SqlType("decimal", _DIGITS[type.kind], 0) for type in types]
+            wide = [type if type.is_decimal else SqlType("decimal", INTEGER_DIGITS[type.kind], 0) for type in types]
         else:
             wide = [SqlType("bigint")] * 2
         factors = [self._cast(factor, type) for factor, type in zip((left, right), wide, strict=True)]
@@ -192,7 +191,7 @@ class Products:
         if not type.is_decimal:
             return factors
         types = {s: _type(f) for s, f in factors.items()}
-        exact = {s: t if t.is_decimal else SqlType("decimal", _DIGITS[t.kind], 0) for s, t in types.items()}
+        exact = {s: t if t.is_decimal else SqlType("decimal", INTEGER_DIGITS[t.kind], 0) for s, t in types.items()}
         missing = type.scale - sum(t.scale for t in exact.values())
         first = next(iter(exact))
         wanted = exact[first]

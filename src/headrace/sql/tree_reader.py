@@ -14,10 +14,10 @@ from itertools import count
 from typing import NoReturn
 
 from headrace.plan.expression import Expression, column
-from headrace.plan.tree import Aggregation, Feed, Field, Node, Port, Tree
+from headrace.plan.tree import Aggregation, Feed, FeedId, Field, Node, Port, Tree
 from headrace.plan.view import Aggregate, Fed, Shape, ViewPlan
 from headrace.relation.types import SqlType
-from headrace.sql.evaluate import FeedId, MapSide
+from headrace.sql.evaluate import MapSide
 from headrace.sql.flatten import Flat, Flattener
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind
 from headrace.sql.refusals import Refusals

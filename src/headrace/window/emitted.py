@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.kernel import ViewChange
-from headrace.operators.layout import COUNT
 from headrace.relation.arrangement import AnyRun, stretches
 from headrace.relation.run import Run, merge
+from headrace.rings import COUNT
 from headrace.window.answers import Answer
 from headrace.window.exact import time_words, times_of
 from headrace.window.spec import Times, WindowSpec

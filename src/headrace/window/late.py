@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.layout import COUNT
 from headrace.relation.arrangement import AnyRun
 from headrace.relation.run import merge
+from headrace.rings import COUNT
 from headrace.window.exact import times_of
 from headrace.window.window_view import SIDES, WindowView
 

@@ -18,14 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewChange, ViewKernel
-from headrace.operators.layout import COUNT
 from headrace.plan.expression import Expression
 from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, scan
 from headrace.relation.columns import take_column
 from headrace.relation.keys import KeyLayout, validity
 from headrace.relation.run import Run, consolidate, merge
-from headrace.rings import Group
+from headrace.rings import COUNT, Group
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product

@@ -19,11 +19,9 @@ from headrace.plan.native.calendar import check_years
 from headrace.plan.native.decimals import rounded, to_floating
 from headrace.plan.native.rule import Datum, NeedsCatalyst, Rows, Rule
 from headrace.plan.native.vectors import elementwise
-from headrace.relation.types import INTEGERS, SqlType, sql_type
+from headrace.relation.types import INTEGER_DIGITS, INTEGERS, SqlType, sql_type
 
 Way = Callable[[Datum, SqlType], Datum]
-
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}  # that one may need as a decimal
 
 
 def widens(source: SqlType, target: SqlType) -> bool:
@@ -31,7 +29,7 @@ def widens(source: SqlType, target: SqlType) -> bool:
     if source.is_integer and target.is_integer:
         return INTEGERS[source.kind] <= INTEGERS[target.kind]
     if source.is_integer and target.is_decimal:
-        return target.precision - target.scale >= _DIGITS[source.kind]
+        return target.precision - target.scale >= INTEGER_DIGITS[source.kind]
     if source.is_decimal and target.is_decimal:
         return target.scale >= source.scale and target.precision - target.scale >= source.precision - source.scale
     return target.kind == "double" and (source.is_integer or source.kind == "float")
@@ -68,7 +66,7 @@ def _way_from_number(source: SqlType, target: SqlType) -> Way | None:
     if source.is_floating:
         return _truncated if target.is_integer else None
     if target.is_decimal:
-        return _scaled if _DIGITS.get(source.kind, _DIGITS["tinyint"]) + target.scale <= 38 else None
+        return _scaled if INTEGER_DIGITS.get(source.kind, INTEGER_DIGITS["tinyint"]) + target.scale <= 38 else None
     return _plain if target.is_integer or target.kind == "string" else None
 
 
@@ -87,7 +85,7 @@ def _is_not_zero(values: Datum, type: SqlType) -> Datum:
 
 def _scaled(values: Datum, type: SqlType) -> Datum:
     numbers = pc.cast(values, pa.int8()) if pa.types.is_boolean(values.type) else values
-    digits = _DIGITS[sql_type(numbers.type).kind]
+    digits = INTEGER_DIGITS[sql_type(numbers.type).kind]
     return pc.cast(pc.cast(numbers, pa.decimal128(digits + type.scale, type.scale)), type.arrow)
 
 
