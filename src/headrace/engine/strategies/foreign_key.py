@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headrace.engine.definition import ASKED_FOR, PlannedView, SqlAnswer, TreeChoice
+from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.explain import Known
 from headrace.engine.reader import Reader
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
+from headrace.engine.strategies.tree import kept_by
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.explain.report import Report
 from headrace.operators import report
@@ -61,12 +62,7 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
                 way_out="make the subquery a view of its own, and combine the answers; or use refresh='full'",
             )
         counts = {own: known[source] for own, (source, _) in made.reads.items() if source in known}
-        static = frozenset(table for table in made.tree.tables if tables[table].static)
-        growing = frozenset(table for table in made.tree.tables if tables[table].append_only)
-        kernel = TreeView(made.tree, query.seed, query.buckets, counts, static, growing)
-        why = query.definition.why or ASKED_FOR
-        definition = query.definition.with_choice(FOREIGN_KEY, plan=TreeChoice(dict(known)), why=why)
-        return PlannedView(definition, kernel, plan.tables, SqlAnswer(analysed, kernel.layout))
+        return kept_by(made.tree, query, FOREIGN_KEY, analysed, known, counts)
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         """Why live tuples win over sums of products.

@@ -8,10 +8,10 @@ from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.explain import Known
 from headrace.engine.strategies.kept import Kept
 from headrace.engine.strategies.query import Query
+from headrace.engine.strategies.tree import kept_by
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.explain.report import Report
 from headrace.operators import report
-from headrace.operators.layout import ViewLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import over_one_table
 from headrace.thrifty.cost import Cost, one_table_cost
@@ -32,10 +32,7 @@ class OneTable(Kept[TreeView, SqlAnswer]):
         if not query.is_of_one_table:
             raise UnsupportedSQLError(f"view {query.name!r} reads several tables", way_out="leave the strategy out")
         query.check_sums(analysed.plan)
-        layout = ViewLayout(analysed.plan, query.seed)
-        kernel = TreeView(over_one_table(analysed.plan), query.seed, query.buckets, {})
-        definition = query.definition.with_choice(ONE_TABLE)
-        return PlannedView(definition, kernel, analysed.plan.tables, SqlAnswer(analysed, layout))
+        return kept_by(over_one_table(analysed.plan), query, ONE_TABLE, analysed, {})
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         return "it reads one table"

@@ -1,0 +1,61 @@
+"""What all strategies that end in a tree of operators have in common: from the tree to a planned view.
+
+The sizes that led to a tree are written down, because they lead to it again, and so is a fingerprint: state that was
+written for one tree must never be read by another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headrace.engine.definition import ASKED_FOR, PlannedView, SqlAnswer, TreeChoice
+from headrace.engine.strategies.query import Query
+from headrace.errors import SchemaError
+from headrace.operators.tree_view import TreeView
+from headrace.plan.tree import Tree
+from headrace.plan.view import Fed
+from headrace.sql.catalyst import AnalysedView
+
+
+def sources_of(tree: Tree) -> dict[str, str]:
+    """The table of each source that a tree reads."""
+    return {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
+
+
+def kept_by(
+    tree: Tree,
+    query: Query,
+    strategy: str,
+    analysed: AnalysedView,
+    sizes: Mapping[str, int],
+    feeds: Mapping[str, int] | None = None,
+) -> PlannedView[TreeView, SqlAnswer]:
+    """Plan a view by a tree.
+
+    Parameters
+    ----------
+    sizes : rows of the sources of the query, as far as they were known when the tree was chosen.
+    feeds : rows of the sources of the tree, where these have other names.
+    """
+    chosen, fingerprint = query.definition.tree, _fingerprint(tree)
+    if chosen and chosen.fingerprint != fingerprint:
+        raise SchemaError(
+            f"view {query.name!r} was planned otherwise: this version of Spark, or of Headrace, reads its query as "
+            "another tree of operators, which the stored state does not fit",
+            way_out="open the location with the version that made the view, or drop the view and create it again",
+        )
+    tables = [query.statistics.tables[table] for table in tree.tables]
+    static = frozenset(table.name for table in tables if table.static)
+    growing = frozenset(table.name for table in tables if table.append_only)
+    kernel = TreeView(tree, query.seed, query.buckets, sizes if feeds is None else feeds, static, growing)
+    plan = TreeChoice(dict(sizes), fingerprint)
+    definition = query.definition.with_choice(strategy, plan=plan, why=query.definition.why or ASKED_FOR)
+    return PlannedView(definition, kernel, tree.tables, SqlAnswer(analysed, kernel.layout))
+
+
+def _fingerprint(tree: Tree) -> str:
+    """A fingerprint of all that the layout of the state follows from: the nodes, whatever the query was read as."""
+    root = replace(tree.root, plan=replace(tree.root.plan, over=Fed(tree.tables)))
+    return hashlib.sha256(repr((*tree.nodes[:-1], root)).encode()).hexdigest()[:16]
