@@ -1,4 +1,4 @@
-"""What is assumed of tables and queries as long as nothing is known: one set, for everything that estimates.
+"""Assumptions about tables and queries of which nothing is known yet: one set, for everything that estimates.
 
 Estimates need not be good, only good enough to tell a thousand rows from a million. What they must be is consistent:
 the order of a join, its exchanges and the choice of the strategy follow from the same guesses.
@@ -9,12 +9,12 @@ from __future__ import annotations
 CHANGED_SHARE = 0.001
 """The share of a table that a step changes."""
 LOOKED_UP_SHARE = 0.0001
-"""The same of a table whose rows others look up by key: customers change less often than they order."""
+"""The share that a step changes of a table looked up by key: customers change less often than they order."""
 
 UNKNOWN_ROWS = 1_000
 """Rows of a table that is empty and has no `expected_rows`."""
 UNKNOWN_GROWTH = 1_000
-"""How many times more rows it has where others of the query are looked up by their keys, and it is not."""
+"""How many times more rows an unknown table has if it is not looked up by key, and others of the query are."""
 
 PASSING = 0.5
 """The share of rows that a condition leaves."""

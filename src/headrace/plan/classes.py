@@ -1,8 +1,8 @@
 """The classes of join queries that decide what maintenance can promise.
 
-With n rows, a q-hierarchical query takes a constant time a changed row and lists its answer with constant delay; a
-free-connex one takes at most linear time a changed row with the same delay; the others promise less (F-IVM, Theorem
-13). Each class is a function that reads like its definition (F-IVM, Sections 7.1 and 7.2).
+With n rows, a q-hierarchical query takes constant time per changed row and lists its answer with constant delay; a
+free-connex query takes at most linear time per changed row, with the same delay; the others promise less (F-IVM,
+Theorem 13). Each class is a function that reads like its definition (F-IVM, Sections 7.1 and 7.2).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A source refers to another when it has all variables of the other's key, so that each of its rows meets one row of the
 other at most. If these references form an acyclic graph with one root, every row of the join belongs to one row of the
-root, and no join on the way is ever larger than the table it starts from (Wang and Yi, SIGMOD 2020). That is all that
-constant cost an update needs, so where it fails, the reason is worth a sentence.
+root, and no join on the way is ever larger than the table it starts from (Wang and Yi, SIGMOD 2020). Constant cost per
+update needs nothing more, so where such a graph does not exist, the reason is worth a sentence.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ForeignGraph:
         return self.sources[-1]
 
     def children(self, source: str) -> tuple[Reference, ...]:
-        """What a source refers to."""
+        """The references of a source to its children."""
         return tuple(reference for reference in self.references if reference.parent == source)
 
     def parents(self, source: str) -> tuple[Reference, ...]:
-        """By whom a source is referred to."""
+        """The references to a source from its parents."""
         return tuple(reference for reference in self.references if reference.child == source)
 
     @cached_property
@@ -56,7 +56,7 @@ class ForeignGraph:
 
     @cached_property
     def asserted(self) -> dict[str, tuple[str, ...]]:
-        """Variables that must agree where several paths, or a path and a source itself, bring them to it.
+        """Per source, the variables that come to it by several paths, or by a path and its own rows, and must agree.
 
         These are the assertion keys: a row whose paths disagree on one of them is not alive, though all its children
         are.
@@ -147,7 +147,7 @@ def _key_variables(source: Source, key: Sequence[str], joined: frozenset[str]) -
 
 
 def _column(expression: Expression) -> str | None:
-    """The column that an expression is, or is a wider copy of: different values stay different."""
+    """The column that an expression is, or casts to a wider type that keeps values distinct; None for any other."""
     if expression.op == "Cast" and not expression.type.is_floating and widens(expression.args[0].type, expression.type):
         return _column(expression.args[0])
     return str(expression.value) if expression.op == "column" else None

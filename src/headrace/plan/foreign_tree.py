@@ -40,7 +40,7 @@ class ForeignTree:
         and live rows of one more child.
     reads : for each feed from a table, by its source name in the tree: the source of the query that it reads, and which
         of the source's variables it gives, in order.
-    shown : the field of the last join that each variable of a joined row is.
+    shown : per variable of a joined row, its field in the last join.
     """
 
     tree: Tree
@@ -77,7 +77,7 @@ def foreign_tree(plan: ViewPlan, graph: ForeignGraph, sizes: Mapping[str, int], 
 
 @dataclass(frozen=True)
 class _Given:
-    """What the live rows of a source are read from: the node that gives them, and its field for each variable."""
+    """Where the live rows of a source are read from: the node that gives them, and its field per variable."""
 
     producer: int
     fields: Mapping[str, Field]
@@ -122,7 +122,7 @@ class _Builder:
             self._live[source] = given
 
     def live(self, source: str) -> _Given:
-        """What the live rows of a source that has children are read from."""
+        """Where the live rows of a source that has children are read from."""
         return self._live[source]
 
     def answer(self, plan: ViewPlan) -> Aggregation:
@@ -188,7 +188,7 @@ class _Builder:
     # -- which variables travel -----------------------------------------------------------------------------------
 
     def _carried(self, source: str, joined: Sequence[str]) -> list[str]:
-        """Variables that rows of a source must have: those that are shown, and those that others are joined by."""
+        """Variables that rows of a source need once these children are joined: to be shown, or to join others by."""
         done = frozenset([source]).union(*(self.graph.below[child] for child in joined))
         wanted = self._outside(done) | self._shown_through(source, joined)
         every = dict.fromkeys(v for name in self.graph.sources if name in done for v in self.graph.variables[name])
@@ -223,7 +223,7 @@ class _Builder:
         return out
 
     def _way(self, name: str, source: str) -> str | None:
-        """The last stop of a source's shown variables before they come to another; None if they do not."""
+        """The last source through which `name`'s shown variables come to `source`; None if they do not come to it."""
         while name != source:
             owner = self._owner.get(name)
             if owner is None or owner == source:

@@ -108,7 +108,7 @@ class Hypergraph:
         return tuple(relation for relation in self.relations if relation.name in names)
 
     def components(self) -> list[tuple[str, ...]]:
-        """The names of the relations, those that are linked by shared variables together.
+        """The names of the relations, in groups that are linked by shared variables.
 
         >>> Hypergraph((Relation("R", ("A",)), Relation("S", ("B",)), Relation("T", ("A",)))).components()
         [('R', 'T'), ('S',)]

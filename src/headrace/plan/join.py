@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Term:
-    """A product of factors, at most one a source, with a sign."""
+    """A product of factors, at most one per source, with a sign."""
 
     sign: int
     factors: tuple[FactorRef, ...]
@@ -58,7 +58,7 @@ class JoinPlan:
 
     sources: tuple[Source, ...]
     keys: tuple[str, ...]  # the variable of each key of the view
-    arguments: tuple[Argument, ...]  # one an argument of the view
+    arguments: tuple[Argument, ...]  # one per argument of the view
     cross: bool = False  # the query asks for a product of parts that share no variable (CROSS JOIN)
 
     @cached_property

@@ -15,7 +15,7 @@ from headrace.plan.expression import Expression
 from headrace.plan.join import Source
 
 STAND_IN = "variable"
-"""What stands for a variable in the text of an expression over joined rows."""
+"""The text that stands for a variable in an expression over joined rows."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Windows of time, found again in the arithmetic that Spark's analyser makes of `window(ts, '10 minutes')`.
 
-The analyser writes each bound of a window as a dozen operations on microseconds. Two readers want to know what they
-mean: native evaluation, which has one formula for all of them, and views whose windows close, which have to know how
-long each window is and of which column.
+The analyser writes each bound of a window as a dozen operations on microseconds. Two readers want to know what these
+operations mean: native evaluation, which has one formula for all of them, and views whose windows close, which have to
+know how long each window is and of which column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WindowBound:
     slide: int
     offset: int
     back: int
-    duration: int = 0  # of an end; the start of a window does not tell
+    duration: int = 0  # the length of the window, for an end; 0 for a start
 
     @property
     def is_end(self) -> bool:
@@ -36,7 +36,7 @@ class WindowBound:
 
     @property
     def sql(self) -> str:
-        """The bound in SQL that people write: of the windows that are as long as the slide, which do not overlap."""
+        """The bound in SQL as people write it, in terms of windows that are as long as the slide and do not overlap."""
         slide, offset = (str(Duration(length)) for length in (self.slide, self.offset % self.slide))
         lengths = [slide] if self.offset % self.slide == 0 else [slide, slide, offset]
         window = f"window({', '.join([self.time.sql, *map(repr, lengths)])})"
@@ -47,7 +47,7 @@ class WindowBound:
 
 
 def window_bound(node: Expression) -> WindowBound | None:
-    """What an expression is, if it is the start or the end of a window."""
+    """The window bound that an expression is; None if it is neither the start nor the end of a window."""
     while node.op in ("KnownNullable", "KnownNotNull"):
         (node,) = node.args
     if node.op != _CONVERSION or node.type.kind not in _TIMES:

@@ -39,7 +39,7 @@ class Feed:
     producer : the number of the operator that the rows come from; None for a table.
     table, source : the table, and which of its occurrences in the query this is.
     condition, outputs : over the fields of the producer, or the columns of the table.
-    times : how often each row is meant, where a column says so (INTERSECT ALL, EXCEPT ALL).
+    times : how many times each row counts, where a column says so (INTERSECT ALL, EXCEPT ALL).
     required : outputs that must not be NULL: a row of the table that has NULL there takes no part.
     """
 
@@ -53,7 +53,7 @@ class Feed:
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """All that is evaluated on the way: condition, outputs, and how often."""
+        """All expressions evaluated on the way: the condition, how many times a row counts, and the outputs."""
         others = tuple(part for part in (self.condition, self.times) if part is not None)
         return (*others, *self.outputs)
 
@@ -102,7 +102,7 @@ class Join:
 
     Parameters
     ----------
-    safe : for each key, whether NULL equals NULL (`<=>`).
+    safe : per key, whether NULL equals NULL (`<=>`).
     residual : what else must be true of a pair, over the fields of both sides.
     outputs : the fields that are given, of both sides.
     """
@@ -143,7 +143,7 @@ class Aggregation:
     Parameters
     ----------
     plan : keys, arguments and aggregates; its other parts mean nothing here.
-    single : a scalar subquery that might give several rows, which is an error: a0 is its value, a1 how many there are.
+    single : this is a scalar subquery that might give several rows, an error: a0 is its value, a1 its number of rows.
     """
 
     port: Port

@@ -20,7 +20,7 @@ from headrace.relation.types import SqlType
 class Shape(Enum):
     """What one row of the view stands for."""
 
-    GROUPS = "groups"  # GROUP BY or DISTINCT: one row a group that exists
+    GROUPS = "groups"  # GROUP BY or DISTINCT: one row per group that exists
     TOTAL = "total"  # aggregates without GROUP BY: always exactly one row
     ROWS = "rows"  # no aggregate: a bag; the keys are the output columns, repeated by their count
 
@@ -69,7 +69,7 @@ class TableRows:
 
 @dataclass(frozen=True)
 class Fed:
-    """What operators give, which say all the rest; the tables are those at their leaves, where that is known."""
+    """Rows that the operators of a tree give; `tables` are those at the leaves of the tree, where they are known."""
 
     tables: tuple[str, ...] = ()
 
@@ -79,8 +79,8 @@ class ViewPlan:
     """A maintained view.
 
     Over one table, the map side is evaluated on its rows. Over a join, keys and arguments only tell their types and
-    their text. What they are made of is the join's to say: sums of products, source by source (`JoinPlan`), or joined
-    rows (`JoinedRows`).
+    their text. The join says what they are made of: sums of products, source by source (`JoinPlan`), or joined rows
+    (`JoinedRows`).
     """
 
     over: TableRows | JoinPlan | JoinedRows | Fed
@@ -92,7 +92,7 @@ class ViewPlan:
     outputs: tuple[Output, ...]
     order: tuple[Order, ...] = ()
     limit: int | None = None  # how many rows a reader gets; the state keeps all of them
-    root_required: str = ""  # a membership that became a part of `having`, if no row of its table meets several others
+    root_required: str = ""  # text of an IN that became part of `having`: right if no row of its table meets several
 
     @property
     def tables(self) -> tuple[str, ...]:

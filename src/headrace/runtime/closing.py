@@ -19,7 +19,7 @@ from headrace.runtime.tasks import store, write_run
 
 @dataclass(frozen=True)
 class ClosingTask:
-    """Which groups of a view to close: those that are over at a moment, in microseconds."""
+    """Which groups of a view to close: those whose windows are over at the time `until`, in microseconds."""
 
     view: str
     closing: Closing

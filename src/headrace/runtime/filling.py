@@ -1,4 +1,4 @@
-"""The map side of filling a new view: the rows that its tables have, read where the work is done.
+"""The map side of filling a new view: the stored rows of its tables, read where the work is done.
 
 State is files that every task can map, so no row has to be brought to a task, let alone through the JVM. A task reads
 the columns that the view's expressions need from its buckets, a piece at a time, and hands on changes of the view per
@@ -19,7 +19,7 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import Program, TableTask, table_arrangement
 from headrace.runtime.tasks import Mapped, map_rows
 
-PIECE_ROWS = 1 << 19  # enough for kernels to be at full speed, and few enough for what they make on the way to be small
+PIECE_ROWS = 1 << 19  # enough rows for kernels to run at full speed, and few enough to keep temporary arrays small
 Columns = Mapping[str, tuple[str, ...]]
 
 
@@ -45,7 +45,7 @@ def narrowed(task: TableTask, names: Iterable[str]) -> TableTask:
 
 
 def map_stored(program: Program, task: TableTask, names: tuple[str, ...], buckets: Iterable[int]) -> Iterator[Mapped]:
-    """Turn the rows of some buckets of a table into pieces per bucket."""
+    """Turn a table's stored rows in some buckets into pieces per bucket."""
     narrow = narrowed(task, names)
     for batch in _together(stored_rows(program, task, names, buckets, PIECE_ROWS)):
         yield map_rows(program, narrow, batch.rows, batch.diff, None)
@@ -54,7 +54,7 @@ def map_stored(program: Program, task: TableTask, names: tuple[str, ...], bucket
 def stored_rows(
     program: Program, task: TableTask, names: tuple[str, ...], buckets: Iterable[int], most: int
 ) -> Iterator[ChangeBatch]:
-    """Read columns of the rows that some buckets of a table have, at most so many entries at a time."""
+    """Read columns of a table's stored rows in some buckets, at most `most` entries at a time."""
     for bucket in buckets:
         state = program.bucket_state(table_arrangement(task.name), bucket)
         yield from read_rows(task.layout, OPEN.of(program.root, state), names, most)

@@ -19,7 +19,7 @@ _WORTH_THREADS = 20_000
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
-    """Run a program over batches in memory; where a view needs Catalyst, its columns come with the rows."""
+    """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
     if sum(len(batches[task.name]) for task in program.tables) < _WORTH_THREADS:
         threads = 1
     mapping = each(
@@ -31,7 +31,7 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
 
 
 def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:
-    """Run a program over the rows that its tables have."""
+    """Run a program over the stored rows of its tables."""
     rows = {task.name: _stored(program, task) for task in program.tables}
     if sum(rows.values()) < _WORTH_THREADS:
         threads = 1
@@ -57,7 +57,7 @@ def _reduced(program: Program, mapping: Iterable[Mapped], threads: int) -> Bucke
         mapped.into(pieces)
     if result.bad and not program.judge_only:
         return result
-    # Popped, so that a bucket's pieces can go when it is done.
+    # Popped, so that the memory of a bucket's pieces is free once the bucket is done.
     for done in each(lambda bucket: reduce_bucket(program, bucket, pieces.pop(bucket)), sorted(pieces), threads):
         result.add(done)
     return run_later_stages(program, result, threads=threads)

@@ -116,7 +116,7 @@ def _is_declared(home: Path) -> bool:
 
 
 def _shim(java: Java) -> Path:
-    """Make a Java home whose `java` is `java` without the vector module, and return it."""
+    """Make a Java home whose `java` starts the given one without the vector module, and return it."""
     script = (
         "#!/bin/sh\n"
         "# Written by Headrace: this Java has no jdk.incubator.vector module, and Spark works without it.\n"

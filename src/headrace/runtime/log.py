@@ -20,7 +20,7 @@ from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, write_atomically
 
 CHECKPOINT_EVERY = 64
-FINAL = "final/"  # names of arrangements begin with it that hold what no step changes any more
+FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Snapshot:
         return {name for aside in (self.quarantine, self.late) for files in aside.values() for name in files}
 
     def bytes(self) -> int:
-        """Size of the state; what became final is no state any more, since no step reads it."""
+        """Size of the state, without final arrangements, which no step reads any more."""
         kept = [buckets for name, buckets in self.arrangements.items() if not name.startswith(FINAL)]
         return sum(run.bytes for buckets in kept for state in buckets.values() for run in state.runs)
 

@@ -39,7 +39,7 @@ class OpenRuns:
         return [self._one(f"{root}/runs/{ref.name}", ref.bytes > runfile.SMALL) for ref in state.runs]
 
     def keep(self, path: Path, data: bytearray) -> None:
-        """Remember a small run that was just written, which the next step wants: small steps mostly open files."""
+        """Keep a run that was just written open for the next step, if it is small: small steps mostly open files."""
         if len(data) <= runfile.SMALL:
             self._remember(str(path), runfile.decode(np.frombuffer(data, np.uint8), str(path)), mapped=False)
 

@@ -25,7 +25,7 @@ from headrace.relation.schema import Column
 from headrace.runtime.log import FINAL, Arrangements, BucketState
 
 Between = Callable[[str, ViewKernel, FeedId, Mapping[int, Run]], list[Sent]]
-"""Has Catalyst evaluate a feed of a view on changes by bucket; gives what is sent on."""
+"""A function that has Catalyst evaluate a feed of a view on changes by bucket, and returns what to send on."""
 
 
 def table_arrangement(table: str) -> str:
@@ -45,7 +45,7 @@ def final_arrangement(view: str) -> str:
 
 @dataclass(frozen=True)
 class ViewTask:
-    """One map side of one view: where its expressions are evaluated decides which columns its rows come with."""
+    """One map side of one view; `prefix` says whether Catalyst or the task evaluates its expressions."""
 
     name: str
     kernel: ViewKernel
@@ -85,11 +85,11 @@ class Program:
     state: Arrangements
     judge_only: bool = False  # only look for bad rows; write nothing
     fsync: bool = False
-    seeds: Mapping[str, Lifted] = field(default_factory=dict)  # what new views get before their rows
+    seeds: Mapping[str, Lifted] = field(default_factory=dict)  # changes that new views get before any row
     between: Between | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, object]:
-        """What tasks are sent: not what evaluates feeds between operators, which needs the driver's session."""
+        """The program as tasks get it: without `between`, which needs the driver's session."""
         return {**self.__dict__, "between": None}
 
     @cached_property
@@ -123,12 +123,12 @@ class BucketResult:
     summaries: dict[str, ViewChange] = field(default_factory=dict)
     changes: dict[str, list[str]] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # changed rows, by table
-    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows, and their net number, of tables not kept
-    newest: dict[str, int] = field(default_factory=dict)  # the latest time of each table with a watermark, if any came
+    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and their net number, per table not kept
+    newest: dict[str, int] = field(default_factory=dict)  # the latest time per table with a watermark, if any came
     closed: dict[str, int] = field(default_factory=dict)  # groups that became final, by view
-    parcels: list[Parcel] = field(default_factory=list)  # what later stages have to do
-    traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # through each operator of each view
-    spent: dict[str, float] = field(default_factory=dict)  # seconds in the kernels of each view
+    parcels: list[Parcel] = field(default_factory=list)  # changes for later stages
+    traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # per operator of each view
+    spent: dict[str, float] = field(default_factory=dict)  # seconds spent in the kernels, per view
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
     def add(self, other: BucketResult) -> None:

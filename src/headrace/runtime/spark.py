@@ -2,8 +2,8 @@
 
 A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from:
 one stage and no exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket,
-packed into one buffer per (bucket, input), exchanged, and added to state; so are the rows that tables have when a new
-view is filled, which tasks read themselves. Spark moves a few large binaries either way, never rows.
+packed into one buffer per (bucket, input), exchanged, and added to state. When a new view is filled, the stored rows of
+its tables go the same way, and tasks read them themselves. Spark always moves a few large binaries, never rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
 from headrace.runtime.stages import discard, in_memory, run_later_stages, run_stage, spill
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
-_SHARES_A_TASK = 2  # of the rows that tables have, so that a slow share holds up less of them
+_SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
 _RESULT = "result binary"
 _PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
 _PACKED_ARROW = pa.schema(
@@ -50,7 +50,7 @@ Batches = Iterator[pa.RecordBatch]
 def run_from_files(
     spark: SparkSession, program: Program, batches: Mapping[str, ChangeBatch], tasks: int
 ) -> BucketResult:
-    """Run a program over batches that the driver has: each task takes its buckets' share of their files."""
+    """Run a program over batches of the driver: each task takes its buckets' share of the files written for them."""
     folder = Location(program.root).batches
     files = {name: folder / Location(program.root).new_name(program.version, ".arrow") for name in batches}
     try:
@@ -81,7 +81,7 @@ def run_from_frames(spark: SparkSession, program: Program, frames: Mapping[str, 
 
 
 def fill_from_state(spark: SparkSession, program: Program, columns: Columns, tasks: int) -> BucketResult:
-    """Run a program over the rows that its tables have: each task reads some columns of some buckets of them."""
+    """Run a program over the stored rows of its tables: each task reads some columns of some buckets."""
     tasks = max(1, min(tasks, program.buckets))
     buckets = spark.range(0, program.buckets, 1, min(_SHARES_A_TASK * tasks, program.buckets))
     return _run_packed(spark, program, buckets.mapInArrow(_fill_task(program, columns, tasks), _PACKED), tasks)

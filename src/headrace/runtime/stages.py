@@ -29,7 +29,7 @@ B = TypeVar("B")
 
 
 def run_later_stages(program: Program, result: BucketResult, job: Job | None = None, threads: int = 1) -> BucketResult:
-    """Run the stages that a result asks for; a stage whose input is in files needs a job, if there can be one."""
+    """Run the stages that a result asks for; one whose input is in files runs as a `job`, if that is given."""
     if not program.judge_only and not result.bad:
         result.parcels += _seeds(program)
     while result.parcels:
@@ -45,7 +45,7 @@ def run_later_stages(program: Program, result: BucketResult, job: Job | None = N
 
 
 def _seeds(program: Program) -> list[Parcel]:
-    """What new views get before their rows. Only later stages get some: the first has been run when rows are there."""
+    """The changes that new views get before any row, as parcels for the second stage: the first has run by now."""
     return [
         Parcel(1, bucket, view, part, run, run.rows)
         for view, lifted in program.seeds.items()
@@ -55,7 +55,7 @@ def _seeds(program: Program) -> list[Parcel]:
 
 
 def _evaluated(program: Program, parcels: list[Parcel]) -> list[Parcel]:
-    """Have Catalyst evaluate what is on its way from one operator to the next and that only Spark can evaluate."""
+    """Have Catalyst evaluate the parcels whose feed only Spark can evaluate; the others stay as they are."""
     out: list[Parcel] = []
     waiting: dict[tuple[str, FeedId], list[Parcel]] = defaultdict(list)
     for parcel in parcels:

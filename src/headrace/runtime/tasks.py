@@ -58,8 +58,8 @@ class Mapped:
 
     pieces: dict[int, Pieces] = field(default_factory=lambda: defaultdict(Pieces))
     bad: list[BadRows] = field(default_factory=list)
-    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows, and their net number, that are not kept
-    newest: dict[str, int] = field(default_factory=dict)  # the latest time of a table with a watermark
+    passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and their net number, per table not kept
+    newest: dict[str, int] = field(default_factory=dict)  # per table with a watermark: the latest time inserted
 
     def into(self, others: dict[int, Pieces]) -> None:
         """Add the pieces to those of other tables."""
@@ -73,7 +73,7 @@ class Mapped:
 def map_rows(
     program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], own: Collection[int] | None
 ) -> Mapped:
-    """Turn changed rows into pieces by bucket; `own` limits them to some buckets (each task then reads all rows)."""
+    """Turn changed rows into pieces per bucket; `own` limits them to some buckets (each task then reads all rows)."""
     out = Mapped()
     if task.excluded is not None:
         keep = np.flatnonzero(~np.isin(row_identity(task.layout, rows, diff), task.excluded))
@@ -211,7 +211,7 @@ def _reduce_table(
     if result.bad or program.judge_only:
         return
     live = before.live + int(change.run.payload[0].sum())
-    # A key has one row, so rows alive are entries alive; in a bag entries may stand for many rows, at most this many.
+    # With a key, each live row is one entry; in a bag an entry may stand for many rows, so this is an upper bound.
     store(program, name, bucket, COUNT, change.run, live, before, runs, result, entries=False)
     result.seen[task.name] = len(batch)
 
@@ -261,7 +261,10 @@ def store(
     *,
     entries: bool = True,
 ) -> None:
-    """Add a run to an arrangement, merging it with the runs that are due; `live` counts entries, or else rows."""
+    """Add a run to an arrangement, merged with the runs that are due.
+
+    `live` counts the live entries, or the live rows if `entries` is False.
+    """
     if not delta.rows:
         return
     due = runs_to_merge([ref.rows for ref in before.runs], delta.rows, live)
@@ -272,7 +275,7 @@ def store(
             there = alive(delta.payload)
             delta = delta if there.all() else delta.take(there)
     if entries and not kept:
-        live = delta.rows  # the whole arrangement, whatever was estimated on the way
+        live = delta.rows  # the run is the whole arrangement, so this is exact, and not the estimate
     if delta.rows:
         kept = (*kept, _write(program, delta))
     result.buckets.setdefault(name, {})[bucket] = BucketState(kept, live)

@@ -19,7 +19,7 @@ from headrace.sql.windows import check_sessions
 
 @dataclass(frozen=True)
 class AnalysedTree:
-    """A query as a tree of operators, and as every other view: its finish, its schema and Catalyst's side of it."""
+    """A query as a tree of operators, with what every view has: plan, schema and Catalyst's expressions."""
 
     tree: Tree
     view: AnalysedView
@@ -39,7 +39,7 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     SchemaError : the query names a table or a column that does not exist.
     """
     analysed, catalyst = query.analysed, query.session.catalyst
-    refusals = Refusals(query.view, query.sql)  # its own, as those of the query remember what became of its subqueries
+    refusals = Refusals(query.view, query.sql)  # fresh: query.refusals remembers the IN subqueries that it checked
     check_query(analysed, refusals)
     check_sessions(analysed, refusals)
     _check_sorts(analysed, refusals)
@@ -55,7 +55,7 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
 
 
 def _is_ordered(analysed: Jvm) -> bool:
-    """Whether a query ends in an ORDER BY of its own; a column that is only sorted by is projected away above it."""
+    """Whether a query ends in an ORDER BY. A Project above the Sort may drop columns that are only sorted by."""
     node = analysed
     while kind(node) in ("GlobalLimit", "LocalLimit", "Offset", "WithCTE", "Project"):
         node = node.children().last() if kind(node) == "WithCTE" else node.child()
@@ -63,7 +63,7 @@ def _is_ordered(analysed: Jvm) -> bool:
 
 
 def _check_sorts(node: Jvm, refusals: Refusals) -> None:
-    """Refuse SORT BY, which is about where rows are, and not about what the query answers."""
+    """Refuse SORT BY, which arranges rows within partitions and does not change the answer."""
     if kind(node) == "Sort" and not getattr(node, "global")():
         refusals.refuse_sort_by()
     for child in items(node.children()):

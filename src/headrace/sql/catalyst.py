@@ -26,7 +26,7 @@ from headrace.sql.sources import Sources
 
 @dataclass(frozen=True)
 class AnalysedView:
-    """What a query computes: the plan without Spark, the schema of its answer, and Catalyst's side of it."""
+    """What a query computes: its plan free of Spark, the schema of its answer, and its Catalyst expressions."""
 
     plan: ViewPlan
     schema: Schema
@@ -57,10 +57,10 @@ def summed(query: SqlQuery) -> AnalysedView:
 
 
 def features(query: SqlQuery) -> AnalysedView:
-    """Read a query whose rows are wanted as a join, even those of one table, for what is not an aggregate in SQL.
+    """Read the rows of a query as a join, even over one table, for aggregates that SQL cannot express.
 
-    The plan is always over a join, whose `keys[i]` is the variable of the column `plan.outputs[i]`, with the
-    column's name where no other variable has it.
+    The plan is always over a join. Its `keys[i]` is the variable of the column `plan.outputs[i]`, and has the column's
+    name unless another variable has it already.
     """
     flat, refusals = query.flat, query.refusals
     if flat.shape is not Shape.ROWS:
@@ -83,18 +83,18 @@ def features(query: SqlQuery) -> AnalysedView:
 
 @dataclass(frozen=True)
 class AnalysedRows:
-    """A view over a join whose rows are made: as every other view, and the rows themselves."""
+    """A view over a join whose joined rows are made: the analysed view, and the rows of the join."""
 
     view: AnalysedView
     rows: RowsOfJoin
 
     def along(self, made: ForeignTree) -> AnalysedView:
-        """The view, with Catalyst's side of a tree that joins these rows."""
+        """The view with the Catalyst expressions of a tree that joins these rows."""
         return replace(self.view, catalyst=self.rows.along(made, self.view.catalyst))
 
 
 def joined_rows(query: SqlQuery) -> AnalysedRows:
-    """Read a view over a join for a strategy that makes joined rows; the plan is over these.
+    """Read a view over a join for a strategy that makes joined rows; its plan is over `JoinedRows`.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _view(query: SqlQuery, plan: ViewPlan, sides: Mapping[str, MapSide]) -> Anal
 
 
 def plan_of(flat: Flat, schema: Schema) -> ViewPlan:
-    """A view's plan without Spark, for what is read from one leaf."""
+    """The Spark-free plan of a view, with a map side over the columns of the first leaf."""
     columns = {identity(attribute): attribute.name() for attribute in items(flat.leaf.output())}
     slots = {identity(slot): slot.name() for slot in flat.slots}
     names = [name for name, _, _ in schema]

@@ -27,7 +27,7 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table as Spark's DDL, and what was declared of them."""
+    """The columns of a table as Spark's DDL, with the primary key and the foreign keys declared on them."""
 
     ddl: str
     key: tuple[str, ...]
@@ -35,7 +35,7 @@ class Columns:
 
 
 class _Declared:
-    """What has been read of the list so far."""
+    """The columns and constraints that have been read so far."""
 
     def __init__(self) -> None:
         self.names: list[Token] = []

@@ -44,7 +44,7 @@ class Cursor:
         return self.now.is_word(*words) and bool(self.take())
 
     def take_words(self, *words: str) -> bool:
-        """Read these keywords if they all come next; a part of them is an error."""
+        """Read these keywords if they all come next; the first without the rest is an error."""
         if not self.take_word(words[0]):
             return False
         for word in words[1:]:
@@ -57,7 +57,7 @@ class Cursor:
         return self.now.is_symbol(symbol) and bool(self.take())
 
     def expect(self, symbol: str, meaning: str) -> None:
-        """Read this symbol, which opens or closes what `meaning` says."""
+        """Read this symbol; if another token comes next, the error says to write `meaning`."""
         if not self.take_symbol(symbol):
             raise self.error(f"expected {symbol}", f"Write {meaning}.")
 

@@ -1,9 +1,9 @@
-"""COUNT(DISTINCT x), SUM(DISTINCT x) and AVG(DISTINCT x), brought unharmed through the optimizer.
+"""Carry COUNT(DISTINCT x), SUM(DISTINCT x) and AVG(DISTINCT x) unharmed through Spark's optimizer.
 
-Spark computes several of them, or one with a FILTER, by multiplying the rows, a rewriting that no setting turns off. A
-view keeps each of them by itself. So before a plan is optimized, they are replaced by aggregates that have the same
-type and mean nothing to the optimizer: the approximate count of distinct values, and MAX_BY and MIN_BY of a constant.
-What stands in is marked as one half of a split aggregate, which no query can say, so it is never taken for the user's.
+Spark computes several such aggregates, or one with a FILTER, by multiplying the rows, and no setting turns that off. A
+view keeps each of them by itself. So before a plan is optimized, each is replaced by a stand-in that has the same type
+and means nothing to the optimizer: the approximate count of distinct values, or MAX_BY or MIN_BY of a constant. A
+stand-in is marked as one half of a split aggregate. No query can say that, so it is never taken for the user's own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headrace.sql.jvm import Catalyst, Jvm, items, kind
 
 _STAND_INS = {"HyperLogLogPlusPlus": "count_distinct", "MaxBy": "sum_distinct", "MinBy": "avg_distinct"}
-_ERRORS = (0.05, 0.04)  # of the approximation, which is never computed: for one expression, and for several
+_ERRORS = (0.05, 0.04)  # tell COUNT(DISTINCT x) from that of several expressions; nothing is approximated
 _MARK = "Partial"
 
 
@@ -25,12 +25,12 @@ def is_kept_distinct(call: Jvm) -> bool:
 
 
 def stands_for(call: Jvm) -> str | None:
-    """The aggregate that a stand-in stands for; None where it is what it says."""
+    """The DISTINCT aggregate that a stand-in replaces; None for an aggregate that is no stand-in."""
     return _STAND_INS.get(kind(call.aggregateFunction())) if kind(call.mode()) == f"{_MARK}$" else None
 
 
 def hidden_values(function: Jvm) -> list[Jvm] | None:
-    """What the aggregate that a function stands for has as its arguments; None if they were constants, all of them."""
+    """The arguments of the DISTINCT aggregate that a stand-in replaces; None if all of them were constants."""
     if kind(function) != "HyperLogLogPlusPlus":
         return [function.orderingExpr()]
     if function.relativeSD() == _ERRORS[0]:
@@ -40,12 +40,12 @@ def hidden_values(function: Jvm) -> list[Jvm] | None:
 
 @dataclass(frozen=True)
 class DistinctCounts:
-    """Hides what an analysed plan counts, sums or averages of DISTINCT values."""
+    """Replaces the counts, sums and averages of DISTINCT values in an analysed plan by stand-ins."""
 
     catalyst: Catalyst
 
     def hide(self, plan: Jvm) -> Jvm:
-        """The plan with the stand-ins; itself where it has nothing to hide."""
+        """The plan with stand-ins; the same object if it has no such aggregate."""
         children = items(plan.children())
         hidden = self.catalyst.with_children(plan, children, [self.hide(child) for child in children])
         if kind(hidden) != "Aggregate":

@@ -2,7 +2,7 @@
 
 SQL says which columns are equal; a join plan says which variable they all are. So equalities are gathered into classes,
 each class becomes a variable, and every other condition goes to the one source it reads. Conditions that read several
-sources are left over: whoever reads the join says what becomes of them.
+sources are left over, and the caller decides what becomes of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Equalities:
         self.leftover = [term for term in across if not self._placed(term)]
 
     def _place_conditions(self) -> list[Jvm]:
-        """Give each condition to its source, and gather equalities; what reads several sources is returned."""
+        """Give each condition to its source, gather equalities, and return conditions that read several sources."""
         across = []
         for term in conjuncts(self.flat.condition):
             read = self.sources.read_by(term)
@@ -81,7 +81,7 @@ class Equalities:
         return None
 
     def _bind(self, variable: Variable) -> None:
-        """Keep one expression a source; others of the same source must equal it, which is that source's affair."""
+        """Keep one expression per source; a filter of the source demands that its other expressions equal that one."""
         first: dict[int, Jvm] = {}
         for source, member in variable.members:
             if to_type(member.dataType()) is None:
@@ -94,14 +94,14 @@ class Equalities:
         self.sources.equate(columns)  # equal floats may still differ: 0.0 and -0.0
 
     def _placed(self, term: Jvm) -> bool:
-        """Give a condition to one source, if columns that are equal can stand for those of the others."""
+        """Try to give a condition to one source by replacing columns of the others with equal ones; True on success."""
         read, local = self.sources.localised(term)
         if len(read) == 1:
             self.sources.sides[read[0]].filters.append(local)
         return len(read) == 1
 
     def is_product(self) -> bool:
-        """Whether some parts of the join share no variable; refused unless the query says CROSS JOIN for each."""
+        """Whether the join has parts that share no variable; refused unless the query joins them by CROSS JOIN."""
         parts = [{i} for i in range(len(self.sources.sides))]
         for variable in self.variables:
             touched = {source for source, _ in variable.members}
@@ -118,7 +118,7 @@ class Equalities:
         return len(parts) > 1
 
     def variable_of(self, source: int, node: Jvm) -> Variable:
-        """The variable that an expression of one source is; it becomes one if it is new."""
+        """The variable of an expression over one source; a new variable if there is none yet."""
         # Without groups a float is shown as it is, while a join variable has one zero only.
         raw = floats(node) and self.flat.shape is Shape.ROWS
         known = self._variable_with(source, node, joins=False if raw else None)
@@ -130,7 +130,7 @@ class Equalities:
         return known
 
     def name_variables(self, wanted: Sequence[tuple[Variable, str]] = ()) -> None:
-        """Name the variables, some as wanted, and hand them to their sources."""
+        """Name the variables, by `wanted` where the name is free, and add them to their sources."""
         taken: set[str] = set()
         for variable, name in wanted:
             if not variable.name and name not in taken:

@@ -1,7 +1,7 @@
 """A view's expressions, evaluated by Catalyst itself.
 
-Whatever Headrace cannot evaluate natively, Spark does, with the very expressions it planned: they are bound to the
-columns of a DataFrame and used in it as columns. This side holds objects of the JVM and stays on the driver.
+Spark evaluates whatever Headrace cannot evaluate natively, with the very expressions it planned: they are bound to the
+columns of a DataFrame and become columns of it. The classes here hold objects of the JVM and stay on the driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SORTS = {  # by (descending, nulls first)
 
 @dataclass(frozen=True)
 class Template:
-    """Expressions over attributes that stand for columns to come, made once and bound at every step."""
+    """Expressions made once over placeholder attributes, and bound to the columns of a DataFrame at every step."""
 
     catalyst: Catalyst
     project: Jvm
@@ -60,7 +60,7 @@ class Template:
 
 @dataclass(frozen=True)
 class MapSide:
-    """What is evaluated for the rows of one table: over the attributes of its leaf."""
+    """The condition, keys and arguments to evaluate on the rows of one table, or of one operator of a tree."""
 
     leaf: Jvm
     condition: Jvm | None
@@ -82,7 +82,7 @@ class MapSide:
 
 @dataclass(frozen=True)
 class CatalystView:
-    """The three parts of a view as Catalyst expressions; `plan` says the same without Spark.
+    """A view's map side, aggregates and finish as Catalyst expressions; `plan` says the same without Spark.
 
     There is one map side per source, by its name. `between` has the feeds from one operator to another, each with the
     attributes that stand for the fields it reads.
@@ -110,8 +110,8 @@ class CatalystView:
         changes : has the columns of the table, by name.
         prefix : put before the name of every column.
         only : names (without the prefix) to return; all when None.
-        source : the source whose table it is; may be left out if there is one. For a join, `k0..` are its variables,
-            and `v0..` its factors.
+        source : the source of the view that `changes` belong to; may be left out if the view has only one. For a join,
+            `k0..` are the variables of the source, and `v0..` its factors.
         """
         source = next(iter(self.sides)) if source is None else source
         side = self.sides[source]
@@ -123,7 +123,7 @@ class CatalystView:
         return [column.alias(prefix + name) for name, column in zip(names, columns, strict=True)]
 
     def between_columns(self, changes: DataFrame, feed: FeedId) -> list[Column]:
-        """A feed over the fields of the operator that it comes from: columns as those of `map_columns`."""
+        """The columns of a feed between operators, over the fields of its producer; named as in `map_columns`."""
         if feed not in self._betweens:
             side, fields = self.between[feed]
             nodes = [side.node(self.catalyst, name) for name in side.names]
@@ -174,7 +174,7 @@ class CatalystView:
         columns = self._columns(answer)
         named = {i for i, _, _ in self.flat.order}
         others = [column.asc_nulls_first() for i, column in enumerate(columns) if i not in named]
-        # 0.0 and -0.0 are equal, and look different: as texts they are not.
+        # 0.0 and -0.0 are equal but look different, so their texts break the tie.
         outputs = zip(columns, self.plan.outputs, strict=True)
         texts = [column.cast("string").asc() for column, output in outputs if output.expression.type.is_floating]
         return [*self._order(answer), *others, *texts]

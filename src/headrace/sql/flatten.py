@@ -1,8 +1,8 @@
-"""From an optimized plan, projections, filters and joins around at most one aggregate, to its three parts.
+"""Flatten an optimized plan of projections, filters, joins and at most one aggregate into the three parts of a view.
 
-Each operator is folded, from the tables upwards, into what its columns mean in terms of the layer below: first the
-tables' own columns (the map side), then, above the aggregate, its keys and aggregates (the finish). All joins are
-inner ones, so a join is its conditions and nothing else; `sql.joins` says which table each of them belongs to.
+Operators are folded from the tables upwards, and each column becomes an expression over the layer below: over the
+tables' own columns (the map side), or, above the aggregate, over its keys and aggregates (the finish). All joins are
+inner ones, so a join is its conditions and nothing else; `sql.equalities` gives each condition to a table.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Flat:
     order: list[tuple[int, bool, bool]] = field(default_factory=list)  # output, descending, nulls first
     limit: int | None = None
     membership: str = ""  # the text of an `x IN (SELECT ...)` that became a part of `having`
-    root_required: int | None = None  # the leaf no row of which may meet several others, or `membership` means more
+    root_required: int | None = None  # the leaf of which no row may meet several others: `membership` rests on it
 
     @property
     def leaf(self) -> Jvm:
@@ -75,7 +75,7 @@ class Flattener:
         return flat
 
     def _below_limit(self, node: Jvm) -> Jvm:
-        """Take the LIMIT of the whole query off its plan; Catalyst says it twice, for all rows and for each task."""
+        """Take the query's LIMIT off its plan, where Catalyst writes it twice: for all rows, and per task."""
         while kind(node) in ("GlobalLimit", "LocalLimit"):
             if kind(node.limitExpr()) != "Literal":
                 self.refusals.refuse_operator(node)
@@ -173,7 +173,7 @@ class Flattener:
         self._memberships = []
 
     def groups(self, node: Jvm) -> dict[int, Jvm]:
-        """Read the keys and aggregates of an aggregate; gives what its columns are in terms of these."""
+        """Read the keys and aggregates of an Aggregate node, and return its columns as expressions over them."""
         groups = items(node.groupingExpressions())
         self.flat.shape = Shape.GROUPS if groups else Shape.TOTAL
         self.flat.keys = [self._normalised(self._resolve(group)) for group in groups]
@@ -232,7 +232,7 @@ class Flattener:
                 self.refusals.text(call), "it counts constants only", "write COUNT(DISTINCT x) of a column of the table"
             )
         arguments = self._arguments([self._resolve(value) for value in found], option(call.filter()), name)
-        # Neither the order of what is combined matters, nor whether something is in it twice.
+        # Order and repetition do not matter: COUNT(DISTINCT a, b) is COUNT(DISTINCT b, a, a).
         indices = sorted({self._argument_index(argument, call) for argument in arguments})
         first, others = indices[0] if indices else None, tuple(indices[1:])
         return self._aggregate_slot(Aggregate(name, first, type, self.refusals.text(call), others), call)
@@ -252,10 +252,10 @@ class Flattener:
         return self._slot(f"a{len(slots)}", source)
 
     def _arguments(self, values: list[Jvm], condition: Jvm | None, name: str) -> list[Jvm]:
-        """What is aggregated, with its FILTER inside; nothing where every row counts."""
+        """The arguments of an aggregate, with its FILTER inside; empty where every row counts, as in COUNT(*)."""
         build = self.catalyst.expressions
         terms = [] if condition is None else [self._resolve(condition)]
-        if name != "count":  # also where DISTINCT is counted: which value it is matters, and not only that there is one
+        if name != "count":  # count_distinct too: it needs the values, not only whether there is one
             return [self.catalyst.when(terms[0], values[0]), *values[1:]] if terms else values
         one = self.catalyst.literal(1, self.catalyst.type("integer"))
         if len(values) == 1 and (condition := _counted_condition(values[0])) is not None:
@@ -278,7 +278,7 @@ class Flattener:
         return len(self.flat.arguments) - 1
 
     def _normalised(self, key: Jvm) -> Jvm:
-        """Groups of floats hold 0.0 with -0.0 and all NaNs together; Spark adds this only to its physical plan."""
+        """A key with one zero and one NaN, as Spark groups floats; Spark itself adds this only to its physical plan."""
         if to_type(key.dataType()) is None:
             self.refusals.refuse_type(key)
         if key.dataType().simpleString() not in ("float", "double"):

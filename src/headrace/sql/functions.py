@@ -1,7 +1,7 @@
 """Which aggregate functions are kept up to date, by Catalyst's names, and why the others are not.
 
-What can be kept is made of sums over the rows, or of the first, the last and the different values of a group. A reason
-is worth more than a list, so the functions that people ask for have one of their own, and a way out that fits.
+An aggregate can be kept if it is made of sums over the rows, or of the smallest, the largest and the distinct values of
+a group. A reason helps more than a list, so each function that people ask for has its own reason, and its own way out.
 """
 
 from __future__ import annotations
@@ -81,5 +81,5 @@ REFUSED = {
 
 
 def why_refused(function: str, spelling: str) -> tuple[str, str]:
-    """The reason why a function is not kept up to date, and a way out; it may have several spellings in SQL."""
+    """The reason why a function is not kept up to date, and a way out; `spelling` is its name in SQL."""
     return _NEVER_NULL if spelling.startswith("try_") else REFUSED.get(function, _OTHERWISE)

@@ -1,7 +1,7 @@
 """Take the GROUP BY off a query whose rows are grouped by something that is not SQL.
 
 `SELECT city, price, area FROM house GROUP BY city` is no query that Spark would accept, yet it says well what is
-meant by the moments of price and area for each city. The clause is read here, and the rest goes to Spark as it is.
+meant by the moments of price and area per city. The clause is read here, and the rest goes to Spark as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _WAY_OUT = "write GROUP BY with names of selected columns, as the last clause: G
 
 
 def split_group_by(sql: str) -> tuple[str, tuple[str, ...]]:
-    """Cut the GROUP BY at the end of a query off; without one, there are no names.
+    """Split a query into the text before the GROUP BY at its end, and the names of that clause, if it has one.
 
     >>> split_group_by("SELECT city, price FROM house GROUP BY city")
     ('SELECT city, price FROM house', ('city',))

@@ -1,4 +1,4 @@
-"""The join under a view as rows, for strategies that make those rows of it that change.
+"""The join under a view as rows, for strategies that make the joined rows that change.
 
 Conditions, keys and arguments may read any tables. A part that reads one source is evaluated there, before anything is
 joined; what is left is evaluated on joined rows. Spark evaluates what only Spark can, at either place.
@@ -24,12 +24,12 @@ from headrace.sql.sources import Sources
 
 @dataclass(frozen=True)
 class RowsOfJoin:
-    """The rows of a join: Catalyst's side of its sources, and the plan that says the same without Spark.
+    """The rows of a join: the Catalyst expressions of its sources, and the plan that says the same without Spark.
 
     Parameters
     ----------
-    joined : what is evaluated on joined rows, over the attributes that stand for variables.
-    standing : the attribute of each variable that it reads.
+    joined : the condition, keys and arguments evaluated on joined rows, over attributes that stand for variables.
+    standing : the attribute of each variable that `joined` reads.
     """
 
     sources: Sources
@@ -39,7 +39,7 @@ class RowsOfJoin:
     standing: dict[str, Jvm]
 
     def along(self, made: ForeignTree, view: CatalystView) -> CatalystView:
-        """Catalyst's side of a tree that joins these rows: a map side per feed of a table, and that of the answer."""
+        """Catalyst's side of a tree that joins these rows: a map side per feed from a table, and one of the answer."""
         sides = {}
         for own, (source, places) in made.reads.items():
             side = self.sides[source]
@@ -117,7 +117,7 @@ class RowReader:
         return attribute
 
     def _evaluated_late(self) -> dict[int, Jvm]:
-        """What need not travel, because the columns it is made of do: it is evaluated on the joined rows instead."""
+        """Per attribute that need not travel, its expression over columns that do; it is evaluated on joined rows."""
         late: dict[int, Jvm] = {}
         for number, (variable, _) in list(self._standing.items()):
             [(source, node), *others] = variable.members

@@ -1,7 +1,7 @@
 """The join under a view as sums of products, for strategies that never make a joined row.
 
 Every condition must be an equality or read one source, every key must come from one source, and every argument must
-be a sum of products whose factors do: that is what distributes over a join. What does not is refused here.
+be a sum of products whose factors each read one source. Only these distribute over a join; all else is refused here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSUMMED = {
 
 @dataclass(frozen=True)
 class Join:
-    """The join under a view: Catalyst's side of its sources, and the plan that says the same without Spark."""
+    """The join under a view: the Catalyst expressions of its sources, and the plan that says the same without Spark."""
 
     sources: Sources
     plan: JoinPlan

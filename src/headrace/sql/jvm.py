@@ -104,7 +104,7 @@ class Catalyst:
         return self.expressions.If(condition, value, self.literal(None, value.dataType()))
 
     def normalised_float(self, value: Jvm) -> Jvm:
-        """A float or double with one zero and one NaN, marked so that Spark does not do it again."""
+        """A float or double with one zero and one NaN, marked so that Spark does not normalise it again."""
         normalise = self.jvm.org.apache.spark.sql.catalyst.optimizer.NormalizeNaNAndZero
         return self.expressions.KnownFloatingPointNormalized(normalise(value))
 
@@ -120,7 +120,7 @@ class Catalyst:
         return self.expressions.Alias(expression, name, fresh, self.seq([]), nothing, self.seq([]))
 
     def renumbered(self, expression: Jvm, named: Jvm) -> Jvm:
-        """An expression in place of a named one: with its name, its number and its metadata."""
+        """An expression under the name, the number and the metadata of the named expression that it replaces."""
         metadata, nothing = self.jvm.scala.Option.apply(named.metadata()), self.seq([])
         return self.expressions.Alias(expression, named.name(), named.exprId(), named.qualifier(), metadata, nothing)
 
@@ -131,7 +131,7 @@ class Catalyst:
             return by_identity.get(identity(expression), expression)
         old = items(expression.children())
         new = [self.substitute(child, by_identity) for child in old]
-        if name == "GetStructField" and kind(new[0]) == "CreateNamedStruct":  # a field of what is put together here
+        if name == "GetStructField" and kind(new[0]) == "CreateNamedStruct":  # a field of a struct that is built here
             return new[0].valExprs().apply(expression.ordinal())
         return self.with_children(expression, old, new)
 
@@ -142,12 +142,12 @@ class Catalyst:
         return expression.withNewChildren(self.seq(new))
 
     def project(self, expressions: Iterable[Jvm], leaf: Jvm) -> Jvm:
-        """A projection that holds expressions together, to be rewritten at once."""
+        """A projection that holds expressions together, so that one call rewrites them all."""
         project = self.jvm.org.apache.spark.sql.catalyst.plans.logical.Project
         return project(self.seq(self.alias(expression, "x") for expression in expressions), leaf)
 
     def rewrite(self, project: Jvm, pairs: Iterable[tuple[Jvm, Jvm]]) -> list[Jvm]:
-        """The expressions of a projection over other attributes, at the cost of the attributes, not of the nodes."""
+        """Replace attributes in the expressions of a projection, at a cost per attribute and not per node."""
         pair = self.jvm.scala.Tuple2
         mapping = self._companion("AttributeMap").apply(self.seq(pair(old, new) for old, new in pairs))
         return [alias.child() for alias in items(project.rewriteAttrs(mapping).projectList())]

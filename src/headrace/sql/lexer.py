@@ -1,7 +1,7 @@
 """Cut SQL text into tokens by Spark's own lexical rules, keeping where each one stands.
 
-A pipeline file is split at its semicolons, and a semicolon inside a string, a quoted name or a comment is none.
-Only a lexer that agrees with Spark on where those end can tell them apart; and positions let an error point at the
+A pipeline file is split at its semicolons, except those inside a string, a quoted name or a comment. Only a lexer that
+agrees with Spark on where strings, names and comments end can tell the two apart. Positions let an error point at the
 text.
 """
 

@@ -33,21 +33,21 @@ def is_membership(term: Jvm) -> bool:
 
 @dataclass(frozen=True)
 class Copy:
-    """Where the outer query has what the subquery reads."""
+    """The outer query's own copy of the table that the subquery reads."""
 
     leaf: int  # the outer query's own copy of the table
-    columns: dict[int, Jvm]  # its attribute for each one of the subquery's
+    columns: dict[int, Jvm]  # the outer query's attribute per attribute of the subquery, by number
     key: int  # the GROUP BY item that equals the subquery's group
 
 
 @dataclass(frozen=True)
 class Membership:
-    """One membership, as the semi join that Catalyst makes of it."""
+    """One `x IN (SELECT ...)`, as the semi join that Catalyst makes of it."""
 
     refusals: Refusals
     join: Jvm
     subquery: Flat
-    key: Jvm = None  # what is looked for, in terms of the leaves of the query around
+    key: Jvm = None  # the x, over the leaves of the outer query
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Membership:
         return next(filter(None, found), f"IN by {self.join.condition().get().sql()}")
 
     def compared(self) -> Jvm:
-        """What is looked for, in terms of the left side of the join, if the subquery is one that can be replaced."""
+        """The x of `x IN (SELECT ...)`, over the left side of the join; refused unless the subquery can be replaced."""
         outputs = {identity(attribute): i for i, attribute in enumerate(items(self.join.right().output()))}
         condition = self.join.condition().get()
         sides = [condition.left(), condition.right()] if kind(condition) == "EqualTo" else []
@@ -98,8 +98,8 @@ class Membership:
 
         Parameters
         ----------
-        outer : the query around, with its leaves and keys.
-        terms : all its conditions.
+        outer : the outer query, with its leaves and keys.
+        terms : all conditions of the outer query.
         """
         copies = [i for i, (table, _) in enumerate(outer.leaves) if table == self.table]
         if len(copies) != 1:
@@ -130,7 +130,7 @@ def _read(node: Jvm) -> set[int]:
 
 
 def _equal_to(node: Jvm, terms: list[Jvm]) -> list[Jvm]:
-    """All expressions that some equalities make equal to a node, itself included."""
+    """All expressions that the equalities among `terms` make equal to a node, the node included."""
     same = [node]
     pairs = [(term.left(), term.right()) for term in terms if kind(term) == "EqualTo"]
     grown = True

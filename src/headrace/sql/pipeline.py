@@ -60,7 +60,7 @@ def read_pipeline(path: str | Path) -> tuple[Statement, ...]:
     Raises
     ------
     PipelineError
-        The file cannot be read, or some statement of it is not one of a pipeline.
+        The file cannot be read, or has a statement that a pipeline cannot have.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")

@@ -1,8 +1,8 @@
-"""From what an aggregate sums over a join to sums of products, each factor of which reads one source.
+"""Turn what an aggregate sums over a join into sums of products whose factors each read one source.
 
-Sums distribute over joins, and so do products whose factors come from different tables; nothing else does. An
-argument is therefore multiplied out as far as that takes, and only where the result is the very number that Spark
-would have summed: a decimal that Spark would round, or a float that it would keep short, is refused.
+Sums distribute over joins, and so do products whose factors come from different tables; nothing else does. So an
+argument is multiplied out until it has this form, and only where the result is the very number that Spark would have
+summed: what Spark would round in every row, to fewer decimal places or to a FLOAT, is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WAY_OUT = "only add, subtract and multiply across tables; anything else must re
 
 
 Factors = dict[int | None, Jvm]
-"""One factor a source; a constant, which has no source, is None's."""
+"""One factor per source; a constant has no source, and its key is None."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Products:
         return [Product(a.sign * b.sign, self._joint(node, a.factors, b.factors)) for a in left for b in right]
 
     def _joint(self, node: Jvm, left: Factors, right: Factors) -> Factors:
-        """The factors of a product of products, one a source; a constant goes into the first."""
+        """The factors of a product of two products, one per source; constants are multiplied into the first."""
         joint: Factors = {source: factor for source, factor in left.items() if source is not None}
         for source, factor in right.items():
             if source is not None:
@@ -101,7 +101,7 @@ class Products:
         return joint
 
     def _times(self, node: Jvm, left: Jvm, right: Jvm) -> Jvm:
-        """The product of two factors of one source, by the rules of the multiplication that it is a part of."""
+        """The product of two factors of one source, by the rules of the multiplication `node`."""
         types = [_type(left), _type(right)]
         if any(type.is_floating for type in types):
             wide = [SqlType("double")] * 2
@@ -133,7 +133,7 @@ class Products:
         return chosen
 
     def _by_source(self, condition: Jvm) -> dict[int, list[Jvm]]:
-        """The terms of a condition, each with the source it reads; what must not be NULL is looked into."""
+        """The terms of a condition by the source they read; IS NOT NULL over several sources is split into factors."""
         found: dict[int, list[Jvm]] = {}
         for term in conjuncts(condition):
             read, local = self.sources.localised(term)
@@ -160,7 +160,7 @@ class Products:
         return factors
 
     def _check_zero(self, node: Jvm, product: Product, conditions: set[int | None]) -> None:
-        """0 times a factor of another source must be 0, whatever that factor is."""
+        """Refuse unless 0 times a factor of another source is always 0: it must not be NULL, NaN or infinite."""
         # A constant goes into the indicator itself, like a factor of its source.
         others = [f for s, f in product.factors.items() if len(conditions) > 1 or s not in (None, *conditions)]
         if any(factor.nullable() for factor in others):
@@ -185,7 +185,7 @@ class Products:
         return self.catalyst.literal(1, self.catalyst.type("integer"))
 
     def _of_type(self, factors: Factors, type: SqlType, node: Jvm) -> Factors:
-        """Factors whose product has the family of a type, and its scale where it is a decimal."""
+        """The factors, cast so that their product has the family of a type, and the scale of a decimal type."""
         if (type.is_floating and len(factors) > 1) or type.kind == "double":
             return {s: self._cast(f, SqlType("double")) for s, f in factors.items()}
         if not type.is_decimal:
@@ -250,7 +250,7 @@ def _negated(products: list[Product]) -> list[Product]:
 
 
 def _branches(node: Jvm) -> tuple[Jvm, Jvm, Jvm | None] | None:
-    """Condition, value and ELSE of a choice with one branch."""
+    """Condition, value and ELSE of a choice with one branch; None if it has several."""
     if kind(node) == "If":
         return node.predicate(), node.trueValue(), node.falseValue()
     if node.branches().size() != 1:
@@ -260,7 +260,7 @@ def _branches(node: Jvm) -> tuple[Jvm, Jvm, Jvm | None] | None:
 
 
 def _always_finite(node: Jvm) -> bool:
-    """Whether a float cannot be NaN or infinite: it is such a literal, or an exact number before."""
+    """Whether a float is never NaN or infinite: it is a finite literal, or a cast of an exact number."""
     if kind(node) == "Literal":
         return node.value() is None or isfinite(node.value())
     return kind(node) == "Cast" and not _type(node.child()).is_floating

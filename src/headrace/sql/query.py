@@ -1,7 +1,7 @@
 """A query as Catalyst reads it: parsed, resolved and optimized at most once, however many strategies look at it.
 
-Each strategy reads the query in a form of its own, and most of what a form takes is Spark's work. So a query is a value
-that is passed around, and whatever has been found out about it stays with it, reasons for refusing it included.
+Each strategy reads the query in a form of its own, and Spark does most of the work for each form. So a query is a value
+that is passed around, and it remembers whatever has been found out about it, reasons for refusing it included.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):
-    """A property that is computed when it is first asked for; if that is refused, it is refused again."""
+    """A property that is computed once, when it is first asked for; an error is remembered too, and raised again."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
@@ -80,7 +80,7 @@ class SqlQuery:
 
     @once
     def reordered(self) -> Jvm:
-        """The same, with joins in an order in which nothing is joined that no condition connects."""
+        """The optimized query, with joins reordered to avoid joining what no condition connects."""
         with self._translated():
             return self._execution.reorderedPlan()
 
@@ -103,7 +103,7 @@ class SqlQuery:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Give Spark's errors as Headrace's."""
+        """Turn Spark's errors into Headrace's."""
         with _quiet():
             try:
                 yield

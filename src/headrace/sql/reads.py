@@ -1,8 +1,8 @@
 """What a query reads, for queries that Spark runs as they are.
 
 A view that is recomputed may be any query at all, as long as its answer follows from the registered tables alone: the
-same rows must give the same answer tomorrow. So its plan is searched for tables and for what would make it change by
-itself, and otherwise left as it is.
+same rows must give the same answer tomorrow. So its plan is searched for tables and for anything that would make the
+answer change by itself, and is otherwise left as it is.
 """
 
 from __future__ import annotations

@@ -70,12 +70,12 @@ _SUBQUERIES = {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSu
 
 
 class Refusals:
-    """Refuses what one query contains, in its own words."""
+    """Refuses what one query may not contain, and quotes the text of the query."""
 
     def __init__(self, view: str, sql: str) -> None:
         self.view = view
         self.sql = sql
-        self.memberships: dict[int, str] = {}  # the text of each `x IN (SELECT ...)`, by what its subquery selects
+        self.memberships: dict[int, str] = {}  # the text of each `x IN (SELECT ...)`, by the columns that it selects
 
     def check(self, analysed: Jvm) -> None:
         """Raise unless every operator and function of the analysed plan is one that Headrace can maintain."""
@@ -84,7 +84,7 @@ class Refusals:
         self.check_literals()
 
     def check_literals(self) -> None:
-        """Raise if the query has a date literal that moves: the analysed plan has only the day it was on."""
+        """Raise if the SQL has a literal such as DATE 'today': the analysed plan has only the day that it stood for."""
         if match := _TYPED_LITERAL.search(self.sql):
             self._refuse_clock(self.sql[match.start() : match.end()] + "'")
 
@@ -92,7 +92,7 @@ class Refusals:
         raise UnsupportedSQLError(f"view {self.view!r}: {what} cannot be maintained: {why}", way_out=way_out)
 
     def refuse_for_now(self, what: str, why: str, way_out: str) -> NoReturn:
-        """Refuse what Spark could still recompute."""
+        """Refuse what Headrace cannot maintain, though Spark could recompute it at every step."""
         self.refuse(what, why, f'{way_out}; or let Spark recompute the view at every step, with refresh="full"')
 
     def text(self, node: Jvm) -> str:

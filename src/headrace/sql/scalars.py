@@ -17,7 +17,7 @@ from headrace.plan.timewindow import window_bound
 from headrace.relation.types import SqlType
 from headrace.sql.jvm import Jvm, identity, items, kind
 
-_WINDOW = "precisetimestampconversion("  # what the text of a window has in it, and that of no other function
+_WINDOW = "precisetimestampconversion("  # occurs in the SQL text of windows, and in that of no other function
 _EPOCH = datetime(1970, 1, 1)
 _AS_IS = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean")
 _VALUES: dict[str, Callable[[Jvm], object]] = {
@@ -28,10 +28,10 @@ _VALUES: dict[str, Callable[[Jvm], object]] = {
     "timestamp": lambda micros: (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=UTC),
     "timestamp_ntz": lambda micros: _EPOCH + timedelta(microseconds=micros),
 }
-# What a node means beyond its children, and `plan.native` has to know.
+# Settings of a node, beyond its children, that `plan.native` has to know.
 _SETTINGS: dict[str, Callable[[Jvm], object]] = {
     "Like": lambda node: node.escapeChar(),
-    # Whether a division by zero, or a number that is too large, is an error. (What overflows is Spark's in any case.)
+    # Whether a division by zero, or a number that is too large, is an error. (Overflow is left to Spark in any case.)
     **dict.fromkeys(
         ("Divide", "IntegralDivide", "Remainder", "Pmod", "Floor", "Ceil"), lambda node: bool(node.failOnError())
     ),
@@ -78,7 +78,7 @@ def _literal(node: Jvm, type: SqlType) -> Expression:
     if value is None:
         return Expression("literal", type, node.sql())
     try:
-        # An interval is a number of months or of microseconds; "interval" alone, a type of old, is neither.
+        # An interval is a number of months or of microseconds; the legacy type "interval" is neither.
         name = "bigint" if type.kind.startswith("interval ") else type.kind
         return Expression("literal", type, node.sql(), value=_VALUES[name](value), nullable=False)
     except (KeyError, OverflowError):

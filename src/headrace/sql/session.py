@@ -1,8 +1,8 @@
 """A Spark session of Headrace's own, in which the SQL of views is read.
 
-A view must mean the same after a restart, whatever its user has since set or registered in theirs. So SQL is
-analysed in an isolated session with settings written down beside the view, where the registered tables are the
-only ones with a mark: empty, typed leaves that Catalyst can plan over but has nothing to compute from.
+A view must mean the same after a restart, whatever its user has since set or registered in a session of their own. So
+SQL is analysed in an isolated session, with settings that are written down beside the view. Only registered tables have
+a mark there: they are empty, typed leaves that Catalyst can plan over but has nothing to compute from.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SqlSession:
         return self.spark.conf.get("spark.sql.caseSensitive") == "true"
 
     def register(self, name: str, columns: Columns) -> None:
-        """Make a table known, or replace what is known of it."""
+        """Register a table, or replace the columns of a registered one."""
         if not columns:
             raise SchemaError(f"table {name!r} has no columns", way_out="give at least one column")
         fields = [
@@ -102,7 +102,7 @@ class SqlSession:
             return Query(self, sql, execution)
 
     def prepared(self, sql: str, analysed: Jvm) -> Jvm:
-        """An analysed plan of a query, rewritten so that the optimizer leaves what can be maintained."""
+        """The analysed plan of a query, rewritten so that the optimizer leaves DISTINCT and windows maintainable."""
         hidden = DistinctCounts(self.catalyst).hide(analysed)
         return WindowKeys(self.catalyst).split(hidden) if mentions_window(sql) else hidden
 
@@ -113,7 +113,7 @@ class SqlSession:
 
     @contextmanager
     def reordering(self) -> Iterator[None]:
-        """Let the optimizer reorder joins, so that it joins nothing that no condition connects."""
+        """Let the optimizer reorder joins, to avoid joining what no condition connects."""
         before = str(self.spark.conf.get(_EXCLUDED))
         self.spark.conf.set(_EXCLUDED, ",".join([_MERGING, *(_RULES + rule for rule in (*_NEVER, *_PUSHED))]))
         try:
@@ -150,7 +150,7 @@ class SqlSession:
 
 @dataclass(frozen=True)
 class Query:
-    """A query as Catalyst understands it, and as it would run it; named as Spark's own QueryExecution names them."""
+    """The analysed and the optimized plan of a query, under the names of Spark's own QueryExecution."""
 
     session: SqlSession
     sql: str
@@ -165,7 +165,7 @@ class Query:
         return self.execution.optimizedPlan() if prepared is analysed else self.session.optimized(prepared)
 
     def reorderedPlan(self) -> Jvm:
-        """The same for a tree of operators, whose joins are those of the plan: the optimizer may reorder them."""
+        """The optimized plan for a tree of operators, which joins as the plan does: the optimizer may reorder joins."""
         with self.session.reordering():
             return self.session.optimized(self.session.prepared(self.sql, self.analyzed()))
 

@@ -1,8 +1,8 @@
 """The sources of a join in Catalyst's expressions, and which of them an expression reads.
 
-A join is taken apart by asking one question of every expression: whose columns does it read? What reads one source
-is that source's own affair, however complicated it is; the columns that a join makes equal may stand for each other
-to get there.
+A join is taken apart by asking one question of every expression: whose columns does it read? An expression that reads
+one source is evaluated there, however complicated it is. To get that far, a column may be replaced by another that the
+join makes equal to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.sql.scalars import to_expression
 
 @dataclass
 class SourceSide:
-    """One source: what its rows bring, over the attributes of its own leaf."""
+    """One source: its filters, variables and factors, as Catalyst expressions over its own leaf."""
 
     name: str
     table: str
@@ -34,7 +34,7 @@ class SourceSide:
         return MapSide(self.leaf, catalyst.conjunction(self.filters), variables, self.factors)
 
     def source(self, condition: Jvm | None) -> Source:
-        """The same without Spark."""
+        """This source as a Spark-free plan."""
         columns = {identity(attribute): attribute.name() for attribute in items(self.leaf.output())}
         return Source(
             name=self.name,
@@ -68,12 +68,12 @@ class Sources:
         return sorted({self._owner[identity(attribute)] for attribute in items(node.references().toSeq())})
 
     def equate(self, columns: dict[int, Jvm]) -> None:
-        """Let one column of each source stand for the others, as they are equal in every row of the join."""
+        """Let these columns, one per source, replace each other: they are equal in every row of the join."""
         for attribute in columns.values():
             self._equal[identity(attribute)] = columns
 
     def localised(self, node: Jvm) -> tuple[list[int], Jvm]:
-        """The sources that an expression reads, after columns that must be equal have made them as few as possible."""
+        """The sources that an expression reads, and the expression: over one source if equal columns allow it."""
         read = self.read_by(node)
         if len(read) < 2:
             return read, node
@@ -85,7 +85,7 @@ class Sources:
         return read, node
 
     def factor(self, source: int, node: Jvm) -> FactorRef:
-        """Which factor of its source an expression is; it becomes one if it is new."""
+        """The source and position of an expression among the factors; a new factor if there is none like it."""
         factors = self.sides[source].factors
         for i, known in enumerate(factors):
             if node.semanticEquals(known):

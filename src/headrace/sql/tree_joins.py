@@ -1,7 +1,7 @@
-"""Joins of an optimized plan as operators: which terms of a condition are keys, and which are asked of every pair.
+"""Joins of an optimized plan as operators: which terms of a condition are keys, and which are evaluated on pairs.
 
-Keys are found by searching, so every equality between the two sides becomes one, whatever is on its sides: what is not
-a column is computed before the join. What is left of the condition is evaluated on pairs with equal keys.
+Rows with equal keys are found by searching, so every equality between the two sides becomes a key. Where it compares
+more than columns, its two sides are computed before the join. The other terms are evaluated on pairs with equal keys.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Side:
         return bool(read) and all(identity(attribute) in self.attributes for attribute in read)
 
     def add(self, node: Jvm) -> str:
-        """The field of an expression; it becomes one if it is new."""
+        """The name of the field of an expression; it becomes a new field if there is none like it."""
         for i, known in enumerate(self.nodes):
             if node.semanticEquals(known):
                 return f"{self.letter}{i}"
@@ -60,13 +60,13 @@ class _Side:
 
 
 class JoinReader:
-    """Reads joins, and scalar subqueries, which are joined to the rows that ask for them."""
+    """Reads joins, and also scalar subqueries, which are joined to the rows that use their value."""
 
     def __init__(self, reader: TreeReader) -> None:
         self.reader = reader
 
     def join(self, node: Jvm, needed: set[int]) -> list[Stream]:
-        """A join of the plan."""
+        """Read a join of the plan."""
         name = kind(node.joinType())
         if name not in _KINDS:
             self.reader.refuse(
@@ -92,7 +92,7 @@ class JoinReader:
     def beside(
         self, streams: list[Stream], columns: Sequence[Jvm], value: Jvm, terms: list[Jvm], needed: set[int]
     ) -> Stream:
-        """Rows with the value of a scalar subquery beside them; with terms, those rows of which these are true."""
+        """Rows extended by the value of a scalar subquery; only those for which all `terms` are true."""
         row = self.reader.single(value)
         there = streams[0].meaning
         left = _Side("l", streams, {identity(a): a for a in columns if identity(a) in there})
@@ -105,7 +105,7 @@ class JoinReader:
         return _Side(letter, streams, attributes)
 
     def _key(self, term: Jvm, left: _Side, right: _Side) -> tuple[Jvm, Jvm] | None:
-        """The two sides of an equality between the sides of the join."""
+        """The left and right expression of an equality between the sides of the join; None for any other term."""
         if kind(term) not in ("EqualTo", "EqualNullSafe"):
             return None
         a, b = term.left(), term.right()
@@ -142,7 +142,7 @@ class JoinReader:
         if exists is not None:
             outputs.append((exists, FLAG))
         text = " AND ".join(reader.refusals.text(term) for term in terms)
-        # Of both ports the feeds have the number of the join, which is added after them.
+        # The feeds of both ports carry the number of the join, which is added after them.
         ports = [reader.port(side.streams, side.columns(), number) for number, side in enumerate((left, right))]
         names = tuple(dict.fromkeys(name for _, name in outputs))
         number = reader.add(Join(kind_of, ports[0], ports[1], keys, tuple(safe), residual, names, text))
@@ -155,7 +155,7 @@ class JoinReader:
     def _residual(
         self, kind_of: JoinKind, rest: Sequence[Jvm], left: _Side, right: _Side
     ) -> tuple[Expression | None, list[Jvm]]:
-        """What is asked of pairs while they are joined, and what is asked of them later: where only Spark can."""
+        """The condition that the join evaluates on pairs, and terms that only Spark can evaluate, after the join."""
         now: list[Jvm] = []
         later: list[Jvm] = []
         names: dict[int, str] = {}
@@ -178,7 +178,7 @@ class JoinReader:
         return None if together is None else to_expression(together, names), later
 
     def _standing(self, node: Jvm, left: _Side, right: _Side) -> tuple[Jvm, dict[int, str]]:
-        """An expression with attributes in place of what is computed on one side; and their fields."""
+        """An expression with attributes for the parts computed on one side, and the field of each attribute."""
         catalyst = self.reader.catalyst
         for side in (left, right):
             if kind(node) == "AttributeReference" and identity(node) in side.attributes:
@@ -193,7 +193,7 @@ class JoinReader:
         return catalyst.with_children(node, children, [part for part, _ in parts]), names
 
     def _compute_apart(self, node: Jvm, left: _Side, right: _Side) -> None:
-        """Let what reads one side, and only Spark can evaluate, be computed there before the join."""
+        """Compute the parts that read one side, and that only Spark can evaluate, on that side before the join."""
         for side in (left, right):
             if side.covers(node):
                 names = {i: a.name() for i, a in side.attributes.items()}
@@ -205,7 +205,7 @@ class JoinReader:
 
 
 def _null_aware(term: Jvm) -> Jvm | None:
-    """The equality in `a = b OR (a = b) IS NULL`, which is how NOT IN looks after it was optimized."""
+    """The equality in `a = b OR (a = b) IS NULL`, the optimized form of NOT IN; None for any other term."""
     if kind(term) != "Or":
         return None
     for equality, unknown in ((term.left(), term.right()), (term.right(), term.left())):

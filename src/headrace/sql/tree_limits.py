@@ -18,7 +18,7 @@ LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
 
 
 def read_top(reader: TreeReader, node: Jvm, needed: set[int]) -> Stream:
-    """The first rows of an order."""
+    """Read ORDER BY with LIMIT and OFFSET as an operator; returns the stream of the rows that it keeps."""
     limit, offset, below = limits(node, reader.refusals)
     projects, order, base = ordered(below)
     keys = [item.child() for item in order]
@@ -76,7 +76,7 @@ def _number(refusals: Refusals, node: Jvm, expression: Jvm) -> int:
 
 
 def ordered(node: Jvm) -> tuple[list[Jvm], list[Jvm], Jvm]:
-    """Projections above a sort, the items of the sort, and what is sorted; where nothing is, the plan as it is."""
+    """The projections above a sort, the items of the sort, and the plan below it; without a sort, the plan itself."""
     projects, below = [], node
     while kind(below) in ("Project", "SubqueryAlias", "View", "ResolvedHint", "LocalLimit"):
         if kind(below) == "Project":
@@ -88,5 +88,5 @@ def ordered(node: Jvm) -> tuple[list[Jvm], list[Jvm], Jvm]:
 
 
 def direction(item: Jvm) -> tuple[bool, bool]:
-    """Of an item of ORDER BY, whether it is descending, and whether NULLs come first."""
+    """Whether an item of ORDER BY is descending, and whether NULLs come first."""
     return kind(item.direction()).startswith("Descending"), kind(item.nullOrdering()).startswith("NullsFirst")

@@ -1,8 +1,8 @@
 """From an optimized plan to a tree of operators (`plan.tree`).
 
-The plan is read from the tables upwards. What needs no state, projections, filters, UNION ALL, is not an operator but
-a *stream*: what the plan's columns mean in terms of the operator, or table, that the rows come from. A stream ends in
-the port of the next operator, and there its meaning is written down as a feed.
+The plan is read from the tables upwards. Projections, filters and UNION ALL need no state, so they become no operators
+but parts of a *stream*: it holds the plan's columns as expressions over the operator, or table, that the rows come
+from. A stream ends in a port of the next operator, and is written down there as a feed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint", "Sort", "LocalLimit"}
 
 @dataclass
 class TreeRead:
-    """What was read: the tree, the finish of its answer, and Catalyst's side of every feed."""
+    """A query that has been read: its tree, the finish of its answer, and the Catalyst expressions of every feed."""
 
     tree: Tree
     flat: Flat
@@ -52,8 +52,8 @@ class TreeReader:
         self.between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = {}
         self.leaf: Jvm = None
         self._groups: list[Grouped] = []
-        self._stand_ins: dict[int, Jvm] = {}  # the attribute of a scalar subquery, by the number of the subquery
-        self._values: dict[int, tuple[Jvm, Jvm]] = {}  # the same attribute, by its own number, and the subquery
+        self._stand_ins: dict[int, Jvm] = {}  # the attribute in place of a scalar subquery, by the subquery's number
+        self._values: dict[int, tuple[Jvm, Jvm]] = {}  # such an attribute and its subquery, by the attribute's number
         self._joins = JoinReader(self)
 
     def read(self, optimized: Jvm, *, is_ordered: bool) -> TreeRead:
@@ -76,7 +76,7 @@ class TreeReader:
     # -- what needs no state --------------------------------------------------------------------------------------
 
     def streams(self, node: Jvm, needed: set[int]) -> list[Stream]:
-        """The rows of a plan, of which these columns are needed, as a sum of streams."""
+        """The rows of a plan as a sum of streams that have at least the columns in `needed`."""
         name = kind(node)
         if name in ("GlobalLimit", "Offset"):
             return [read_top(self, node, needed)]
@@ -111,7 +111,7 @@ class TreeReader:
         return [self.projected(stream, named) for stream in self.streams_with(node.child(), named)]
 
     def projected(self, stream: Stream, named: Iterable[Jvm]) -> Stream:
-        """A stream with columns of these expressions."""
+        """The stream with these named expressions as its columns."""
         return replace(stream, meaning={identity(item): self.resolve(unnamed(item), stream) for item in named})
 
     def _filter(self, node: Jvm, needed: set[int]) -> list[Stream]:
@@ -131,7 +131,7 @@ class TreeReader:
         return streams
 
     def streams_with(self, child: Jvm, expressions: Sequence[Jvm]) -> list[Stream]:
-        """The rows of a plan with all that some expressions read, values of scalar subqueries among it."""
+        """The rows of a plan with every column that some expressions read, values of scalar subqueries included."""
         needed, columns = self.referenced(expressions), items(child.output())
         streams = self.streams(child, needed - self._values.keys())
         for value in self.values_in(expressions):
@@ -159,7 +159,7 @@ class TreeReader:
         return replace(stream, filters=(*stream.filters, *(self.resolve(term, stream) for term in terms)))
 
     def filtered(self, stream: Stream, term: Jvm) -> Stream:
-        """A stream of the rows of which a term is true."""
+        """The stream of those rows for which a term is true."""
         return self._filtered(stream, [term])
 
     def _union(self, node: Jvm, needed: set[int]) -> list[Stream]:
@@ -227,7 +227,7 @@ class TreeReader:
         return [self._of_groups(producer, outputs)]
 
     def _of_groups(self, producer: Producer, outputs: dict[int, Jvm]) -> Stream:
-        """What an aggregate gives, with the values of scalar subqueries that stand beside its keys and aggregates."""
+        """The output of an aggregate as a stream, with the values of the scalar subqueries that its columns read."""
         stream = Stream(producer, {identity(slot): slot for slot in producer.attributes})
         shown = {number: self.without_subqueries(output) for number, output in outputs.items()}
         columns = list(producer.attributes)
@@ -244,7 +244,7 @@ class TreeReader:
         streams = self.streams(plan, {identity(shown)})
         if len(streams) == 1 and self._is_total(streams[0]):
             return replace(streams[0], meaning={identity(value): streams[0].meaning[identity(shown)]})
-        # Of one row MIN is the row itself; whether there are more of them, the count tells.
+        # MIN over one row is the value of that row; the count tells whether there are more rows.
         port = self.port(streams, [("v0", shown)])
         aggregates = [
             Aggregate("min", 0, port.fields[0].type, str(shown.sql())),
@@ -264,12 +264,12 @@ class TreeReader:
     # -- feeds ----------------------------------------------------------------------------------------------------
 
     def add(self, node: Node) -> int:
-        """Put an operator behind all others; its feeds are known by its number from now on."""
+        """Append an operator, and return the number by which it and its feeds are known."""
         self.nodes.append(node)
         return len(self.nodes) - 1
 
     def given(self, number: int, columns: Sequence[tuple[Jvm, str]]) -> Stream:
-        """What an operator gives, as a stream: the plan's attributes, and the fields that they are."""
+        """The output of an operator as a stream; `columns` pairs the plan's attributes with the operator's fields."""
         own = [self.catalyst.attribute(name, given.dataType(), given.nullable()) for given, name in columns]
         meaning = {identity(given): attribute for (given, _), attribute in zip(columns, own, strict=True)}
         return Stream(Producer(number, self.leaf, tuple(own)), meaning)

@@ -1,7 +1,8 @@
 """The top of a query: what is applied when its answer is read, down to the rows or groups that are kept.
 
-What a view keeps is the topmost aggregate, or the rows of the query. Projections and conditions above it are the
-*finish*, evaluated when somebody reads; but a LIMIT, or a subquery that is compared with, is an operator.
+A view keeps the topmost aggregate of its query, or the rows if there is none. Projections and conditions above that are
+the *finish*, evaluated when somebody reads the answer. A LIMIT, or an expression with a scalar subquery, is no part of
+the finish: it becomes an operator.
 """
 
 from __future__ import annotations

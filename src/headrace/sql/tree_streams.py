@@ -1,7 +1,7 @@
-"""Streams: rows on their way between operators, in Catalyst's expressions, and what tells two of them apart.
+"""Streams: rows on their way between operators, in Catalyst's expressions.
 
-A stream says what the columns of a plan mean for the rows of the operator, or table, that they come from. Projections
-and filters change the meaning and nothing else.
+A stream gives every column of a plan as an expression over the operator, or table, that the rows come from. Projections
+replace these expressions, and filters add conditions; neither needs an operator.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind
 
 @dataclass(frozen=True)
 class Producer:
-    """Where rows come from: a table, or an operator, with an attribute for each of its columns."""
+    """Where rows come from: a table, or an operator, with one attribute per column."""
 
     number: int | None
-    leaf: Jvm  # a table's leaf: any, where the rows come from an operator
+    leaf: Jvm  # the leaf of the table; that of any table, where the rows come from an operator
     attributes: tuple[Jvm, ...]
     table: str = ""
 
@@ -30,7 +30,7 @@ class Producer:
 
 @dataclass(frozen=True)
 class Stream:
-    """Rows of a producer on their way: what the plan's columns mean there, and which rows are left."""
+    """Rows of a producer on their way: an expression per column of the plan, and the conditions on the rows."""
 
     producer: Producer
     meaning: dict[int, Jvm]
@@ -47,7 +47,7 @@ class Grouped:
     flat: Flat
 
     def slots_for(self, child: Jvm, flat: Flat, catalyst: Catalyst) -> dict[int, Jvm] | None:
-        """What the keys and aggregates of another aggregate are here; None if they are not all here."""
+        """This aggregate's slots for the keys and aggregates of another, by its slots; None unless all are here."""
         if flat.shape is not self.flat.shape or not child.sameResult(self.child):
             return None
         pairs = zip(items(child.output()), items(self.child.output()), strict=True)
@@ -79,10 +79,10 @@ def subqueries(expression: Jvm) -> list[Jvm]:
 
 
 def unnamed(node: Jvm) -> Jvm:
-    """An expression without the name that it is given."""
+    """An expression without its alias."""
     return node.child() if kind(node) == "Alias" else node
 
 
 def numbered(letter: str, nodes: Sequence[Jvm]) -> list[tuple[str, Jvm]]:
-    """Expressions with the names of fields, by position."""
+    """Expressions with the names of fields: the letter and the position, as in k0, k1, ..."""
     return [(f"{letter}{i}", node) for i, node in enumerate(nodes)]

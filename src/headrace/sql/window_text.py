@@ -66,7 +66,7 @@ def tumbling(table: str, column: str, size: Length, *, offset: Length = "0 secon
 
 
 def sliding(table: str, column: str, size: Length, slide: Length, *, offset: Length = "0 seconds") -> Window:
-    """Windows of one size that start every `slide`: they overlap, so a row is in several. Else as `tumbling`."""
+    """Windows of one size that start every `slide`: they overlap, so a row is in several. Otherwise like `tumbling`."""
     check_name(table, "table")
     if not isinstance(column, str) or not column or not column.isprintable():
         raise SchemaError(f"{column!r} is no name of a column", way_out="name a column of the table")

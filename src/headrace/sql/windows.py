@@ -1,11 +1,11 @@
 """GROUP BY window(ts, '10 minutes'): the window, a struct of two times, taken apart into its start and its end.
 
 Spark's analyser replaces the function by a column of type STRUCT<start, end>, which no state could be keyed by. So
-before a plan is optimized, a grouping by such a column becomes one by its two fields, and where the column itself is
-used further up, it is put together again from them. Windows are compared and sorted field by field, too.
+before a plan is optimized, a grouping by such a column becomes one by its two fields. Where the column itself is used
+further up, it is put together again from the fields. Windows are also compared and sorted field by field.
 
-Columns that the analyser makes for windows are known by a mark that it gives them. Those of `session_window` have
-another one, and mean what no plan says: their sessions are merged only while Spark runs the query.
+The analyser marks the columns that it makes for windows, and the mark is how they are found. Columns of
+`session_window` have another mark. No plan says what they mean: Spark merges sessions only while it runs the query.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPARED = {"EqualTo", "EqualNullSafe"}
 
 
 def mentions_window(sql: str) -> bool:
-    """Whether a query may have windows of time in it: nothing but these functions makes one."""
+    """Whether a query may have windows of time in it: only functions with `window` in their names make them."""
     return "window" in sql.lower()
 
 
@@ -72,12 +72,12 @@ def is_sliding(expand: Jvm) -> bool:
 
 @dataclass(frozen=True)
 class WindowKeys:
-    """Takes the windows apart by which an analysed plan groups, sorts and joins."""
+    """Replaces windows by their start and end wherever an analysed plan groups, filters, sorts or joins by them."""
 
     catalyst: Catalyst
 
     def split(self, plan: Jvm) -> Jvm:
-        """The plan with fields in place of windows; itself where it has none."""
+        """The plan with fields in place of windows; the same object if it has none."""
         children = items(plan.children())
         plan = self.catalyst.with_children(plan, children, [self.split(child) for child in children])
         if kind(plan) == "Aggregate":
@@ -99,11 +99,11 @@ class WindowKeys:
         old = items(plan.aggregateExpressions())
         outputs = [self._output(output, windows) for output in old]
         if any(map(is_not, old, outputs)) and _has_null_windows(plan):
-            return plan  # put together again, it would no longer be NULL: better refused, as any other struct is
+            return plan  # put together again, a NULL window would not be NULL; left whole, it is refused as a struct
         return plan.copy(self.catalyst.seq(keys), self.catalyst.seq(outputs), plan.child(), plan.hint())
 
     def _output(self, named: Jvm, windows: Sequence[Jvm]) -> Jvm:
-        """A column of an aggregate, with what it groups by in it; under the same number, name and mark as before."""
+        """An output of an aggregate, with windows put together from its keys; number, name and mark are as before."""
         value = named.child() if kind(named) == "Alias" else named
         made = self._over_fields(value, windows)
         return named if made is value else self.catalyst.renumbered(made, named)
@@ -112,7 +112,7 @@ class WindowKeys:
         if kind(node) == "AggregateExpression" or (
             kind(node) == "GetStructField" and any(node.child().semanticEquals(window) for window in windows)
         ):
-            return node  # what is aggregated is a matter of rows; and a field of a window is a key by itself
+            return node  # an aggregate's argument reads rows, with whole windows; a window's field is a key itself
         if any(node.semanticEquals(window) for window in windows):
             return self._together(node)
         children = items(node.children())
@@ -161,7 +161,7 @@ def _is_window(node: Jvm) -> bool:
 
 
 def _has_null_windows(plan: Jvm) -> bool:
-    """Whether a plan may make windows NULL, which they never are by themselves: ROLLUP and outer joins do."""
+    """Whether a plan may make windows NULL, as ROLLUP and outer joins do; windows are never NULL by themselves."""
     if kind(plan) == "Aggregate" and any(group.sql() == _GROUPING_ID for group in items(plan.groupingExpressions())):
         return True
     if kind(plan) == "Join" and "Outer" in kind(plan.joinType()):

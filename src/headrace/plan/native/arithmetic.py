@@ -1,4 +1,4 @@
-"""Arithmetic. Overflow raises, and so it is Catalyst's; decimals are exact, or rounded as `decimals` says.
+"""Arithmetic. What overflows is left to Catalyst; decimals are exact, or rounded as `decimals` says.
 
 Whether a division by zero raises is a setting of the node: `value` is False where it gives NULL instead.
 """
@@ -61,7 +61,7 @@ def _sign_types(node: Expression) -> bool:
 
 
 def _dividend_and_divisor(node: Expression, rows: Rows) -> tuple[Datum, Datum]:
-    """The two operands, without zeros in the second: a row that Spark gives NULL has NULL there."""
+    """The two operands, with NULL in place of zero divisors; raises NeedsCatalyst where Spark would raise."""
     dividend, divisor = rows.values(node.args)
     is_zero = pc.equal(divisor, pa.scalar(0, divisor.type))
     if not pc.any(is_zero).as_py():

@@ -43,7 +43,7 @@ def last_day(days: NDArray[Any]) -> Days:
 
 
 def add_months(days: NDArray[Any], months: NDArray[Any]) -> Days:
-    """The same day of another month, or its last day if it is shorter."""
+    """The same day of another month, or the last day of that month if it is too short."""
     at = month_of(days)
     moved = at + months.astype(np.int64)
     return np.minimum(first_day(moved) + (days - first_day(at)), first_day(moved + 1) - 1)
@@ -51,5 +51,5 @@ def add_months(days: NDArray[Any], months: NDArray[Any]) -> Days:
 
 def monday(days: NDArray[Any]) -> Days:
     """The Monday of the week of each day."""
-    since_thursday = days.astype(np.int64)  # 1970-01-01 was one
+    since_thursday = days.astype(np.int64)  # 1970-01-01 was a Thursday
     return since_thursday - (since_thursday + 3) % 7

@@ -1,4 +1,4 @@
-"""Casts between types. A value that has no like in the other type is Catalyst's: it raises, or becomes NULL.
+"""Casts between types. A value without a counterpart in the other type is left to Catalyst, to raise or become NULL.
 
 Casts that read text are not here, since Spark reads more than any other parser does; nor are those of floating-point
 numbers to text and to decimals, which depend on how Java writes a number.
@@ -25,7 +25,7 @@ Way = Callable[[Datum, SqlType], Datum]
 
 
 def widens(source: SqlType, target: SqlType) -> bool:
-    """Whether every value of one type has its like in the other; a large integer is near enough to its double."""
+    """Whether every value of one type has a counterpart in the other; that of a large integer is the nearest double."""
     if source.is_integer and target.is_integer:
         return INTEGERS[source.kind] <= INTEGERS[target.kind]
     if source.is_integer and target.is_decimal:
@@ -51,7 +51,7 @@ def _way_from_decimal(source: SqlType, target: SqlType) -> Way | None:
         return lambda values, type: to_floating(values, type.arrow)
     if target.kind == "boolean":
         return _is_not_zero
-    # Spark may take a detour over doubles to all integers but the longest; with 15 digits it does not show.
+    # Spark may cast by way of doubles to all integers but bigint; up to 15 digits that makes no difference.
     if target.kind == "bigint" or (target.is_integer and source.precision <= 15):
         return _whole_part
     # With up to 6 places Java never writes an exponent, in ANSI mode or not.
@@ -115,7 +115,7 @@ def _seconds(values: Datum, type: SqlType) -> Datum:
     return elementwise(lambda micros: micros // 1_000_000, type.arrow, values)
 
 
-# What needs no time zone.
+# Casts that need no time zone.
 _OF_TIMES: dict[tuple[str, str], Way] = {
     ("date", "string"): _days_to_text,
     ("date", "timestamp_ntz"): _plain,

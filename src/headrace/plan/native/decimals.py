@@ -37,7 +37,7 @@ def narrowed(values: Datum) -> Datum:
 
 
 def rounded(values: Datum, type: pa.DataType, mode: str = HALF_UP, places: int | None = None) -> Datum:
-    """Round to some places after the point (those of the type, if not said) and convert to a type of decimals.
+    """Round to some places after the point (by default those of the type) and convert to a type of decimals.
 
     Arrow refuses what does not fit.
     """
@@ -54,7 +54,7 @@ def to_floating(values: Datum, type: pa.DataType) -> Datum:
     """The nearest double or float, as Java's BigDecimal gives it."""
     scale = values.type.scale
     if pa.types.is_float64(type) and scale <= _LARGEST_EXACT_POWER and digits(values) <= 15:
-        # Both are doubles exactly, so their quotient is the nearest one.
+        # The integer and the power of ten are exact doubles, so their quotient is rounded only once.
         whole = pc.cast(pc.cast(retyped(values, pa.decimal128(38, 0)), pa.int64()), type)
         return pc.divide(whole, pa.scalar(10.0**scale))
     return pc.cast(pc.cast(values, pa.large_string()), type)  # reading a number rounds correctly; converting does not
@@ -64,7 +64,7 @@ def quotient(a: Datum, b: Datum, type: pa.DataType) -> Datum:
     """Divide, with no zero in `b`, and round the exact quotient half up."""
     scale_a, scale_b = a.type.scale, b.type.scale
     digits_a, digits_b = digits(a), digits(b)
-    places = type.scale + scale_b - scale_a  # that are wanted of the quotient of the two integers
+    places = type.scale + scale_b - scale_a  # decimal places wanted of the quotient of the two integers
     # Arrow keeps one place more than it believes the divisor to have digits (but at least 4), and drops the others.
     believed = max(places, digits_b, 3)
     kept = believed + 1

@@ -1,7 +1,7 @@
-"""Upper and lower case. Python and Spark agree on nearly all letters, and the others are known.
+"""Upper and lower case. Python and Spark agree on nearly all letters, and the exceptions are known.
 
-ASCII is Arrow's; other texts are converted one by one. Left to Catalyst are letters that got a counterpart in the last
-few versions of Unicode, since Python, Java and the ICU that Spark ships with each know a different version.
+Arrow converts ASCII texts, and Python converts others one by one. Letters that got a counterpart in the last few
+versions of Unicode are left to Catalyst, since Python, Java and Spark's ICU each know a different version.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.plan.native.rule import Datum, NeedsCatalyst, Rule, of_kind, over_
 from headrace.plan.native.vectors import over_array
 from headrace.relation.keys import string_buffers
 
-# Of the upper planes only symbols (emoji) and ideographs, which have no case.
+# All upper planes are disputed but for symbols (emoji) and ideographs, which have no case.
 _DISPUTED = (
     r"\x{19b}\x{264}\x{1c80}-\x{1c8f}\x{2c2f}\x{2c5f}\x{a7c0}-\x{a7ff}\x{10000}-\x{1efff}\x{1fb00}-\x{1ffff}"
     r"\x{40000}-\x{10ffff}"
@@ -25,7 +25,7 @@ _CAPITAL_SIGMA = r"\x{3a3}"  # its small form depends on what surrounds it
 
 def _converted(ascii: Callable[[pa.Array], pa.Array], other: Callable[[str], str], disputed: str) -> Rule:
     def convert(texts: pa.Array) -> pa.Array:
-        # These two kernels lose texts that do not begin where their buffer does, as those of a slice, once cast.
+        # ascii_upper and ascii_lower lose texts that do not begin where their buffer does, as in a slice, once cast.
         texts = pa.concat_arrays([texts[:0], texts]) if string_buffers(texts)[0][0] else texts
         is_plain = pc.fill_null(pc.string_is_ascii(texts), True)
         if pc.all(is_plain).as_py() is not False:

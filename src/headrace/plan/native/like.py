@@ -1,8 +1,8 @@
 """LIKE patterns, and plain texts, as regular expressions that RE2 searches for.
 
-What matters is speed: RE2 finds the first text of a pattern with a vectorised scan, at a tenth of a microsecond a
-string, faster than Arrow's own search for a text. So a `%` at either end becomes the lack of an anchor, never a `.*`
-that would have to be walked through.
+What matters is speed: RE2 finds the first text of a pattern with a vectorised scan, at a tenth of a microsecond
+per string, faster than Arrow's own search for a text. So a `%` at either end becomes the lack of an anchor, never a
+`.*` that would have to be walked through.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a rule says of one operation, and the rows that it is applied to.
+"""What a rule says of one operation, and the rows that the rule is applied to.
 
 A rule is written over whole columns, but Spark evaluates row by row and stops early: the second branch of an IF is
-never seen by rows that take the first. `Rows` gives rules both, all rows at once and only those that get there.
+never evaluated for rows that take the first. `Rows` evaluates an expression for all rows, or only for those of a mask.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows by column, and what expressions are worth in them."""
+    """Some rows as columns, over which expressions are evaluated."""
 
     rules: Mapping[str, Rule]
     columns: Mapping[str, pa.Array]
@@ -53,7 +53,7 @@ class Rows:
         return [self.value(node) for node in nodes]
 
     def array(self, node: Expression) -> pa.Array:
-        """The value of an expression, one element a row."""
+        """The value of an expression, one element per row."""
         result = self.value(node)
         return pa.repeat(result, self.length) if isinstance(result, pa.Scalar) else result
 

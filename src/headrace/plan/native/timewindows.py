@@ -1,4 +1,4 @@
-"""The bounds of time windows: one formula for the dozen operations that Spark's analyser makes of each.
+"""The bounds of time windows: one formula for the dozen operations that Spark's analyser makes of each bound.
 
 Windows are aligned to 1970-01-01 00:00 UTC whatever the time zone of the session is, so no calendar is needed.
 """
@@ -17,7 +17,7 @@ from headrace.plan.native.vectors import elementwise
 from headrace.plan.timewindow import WindowBound, window_bound
 from headrace.relation.types import SqlType
 
-_FARTHEST = 2**62  # microseconds; beyond it a sum might overflow, of which Spark's own arithmetic has to judge
+_FARTHEST = 2**62  # microseconds; beyond it a sum might overflow, so Spark's own arithmetic decides
 
 
 def _bound(bound: WindowBound, type: SqlType, rows: Rows) -> Datum:
