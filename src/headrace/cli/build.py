@@ -1,7 +1,7 @@
 """Make the tables, views and sources that a pipeline's statements name.
 
-Everything is checked against what the location already holds: equal definitions are left alone, so running a pipeline
-again is harmless.
+Each definition is compared with the one that the location already holds: equal definitions are left alone, so running
+a pipeline again is harmless.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIFF = "__diff"
 
 
 def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> None:
-    """Create what the statements name."""
+    """Create the tables, views and sources that the statements name."""
     statements = list(statements)
     tables = [statement for statement in statements if isinstance(statement, TableStatement)]
     # Sources first: a wrong path is the likeliest mistake, and is found before anything is created.
@@ -65,7 +65,7 @@ def _source(spark: SparkSession, table: TableStatement, pipeline: Path) -> DataF
         loaded = reader.schema(schema).load(_absolute(path, pipeline) if path is not None else None)
         _ = loaded.schema  # Spark looks at the path only now
     except (PySparkException, Py4JJavaError) as error:
-        # An unknown format comes as a bare Java error, whose text is a stack trace.
+        # Spark reports an unknown format as a bare Java error, whose text is a stack trace.
         text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
         reason = str(text).split("\n", 1)[0]
         raise PipelineError(
@@ -86,7 +86,7 @@ def _absolute(path: str, pipeline: Path) -> str:
 
 
 def _pop(options: dict[str, str], wanted: str) -> str | None:
-    # Spark does not tell the cases of option names apart.
+    # Spark ignores the case of option names.
     return next((options.pop(name) for name in list(options) if name.lower() == wanted), None)
 
 

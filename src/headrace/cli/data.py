@@ -61,7 +61,7 @@ def data(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Generate a data set of the papers as Parquet files: one a table, or numbered change batches.
+    """Generate a data set of the papers as Parquet files: one per table, or numbered change batches.
 
     `headrace data updates` writes TPC-H as one file of updates in text form instead.
     """
@@ -89,7 +89,7 @@ def data(
     _check_free(directory, force)
     with telling(f"Generating {name} at scale {scale:g}") as tell:
         tables = found.generate(scale, seed)
-        # Refuses wrong arguments, so it comes before the old files go.
+        # This call refuses wrong arguments, so it comes before old files are deleted.
         batches = None if batch is None else stream(tables, batch, deletes or 0.0, seed)
         try:
             _prepare(directory, found)
@@ -111,7 +111,7 @@ def data(
 
 @dataclass
 class Written:
-    """What there is of a table on disk."""
+    """The files of one table, counted."""
 
     rows: int = 0
     bytes: int = 0
@@ -149,10 +149,10 @@ def _check_free(directory: Path, force: bool) -> None:
 
 
 def _prepare(directory: Path, found: Dataset) -> None:
-    """Make the folder, and clear it of what an earlier run left: its batches would mix with the new ones."""
+    """Make the folder, and delete the files of an earlier run, whose batches would mix with the new ones."""
     directory.mkdir(parents=True, exist_ok=True)
     for table in found.tables:
-        # Only what has the name of a file of ours goes; the folder may hold other things.
+        # Only files with names of ours are deleted; the folder may hold other things.
         (directory / f"{table.name}.parquet").unlink(missing_ok=True)
         folder = directory / table.name
         for old in folder.glob("batch-*.parquet"):

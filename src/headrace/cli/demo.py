@@ -1,4 +1,4 @@
-"""`headrace demo`: a minute that shows what Headrace does, and proves that it did it right.
+"""`headrace demo`: shows in a minute what Headrace does, and proves that the answers are right.
 
 A table of a million sales changes twenty times while four views follow. Then Spark alone recomputes the views from
 scratch: they must be equal, row by row, and the two costs are printed side by side.
@@ -78,7 +78,7 @@ def demo(
 
 @dataclass(frozen=True)
 class Taken:
-    """One step of the demo: what it changed and what it took."""
+    """One step of the demo: its number of changes, its seconds, and where it ran."""
 
     number: int
     changed: int
@@ -88,7 +88,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the referee found: a difference (or None) for each view, and the seconds of one recomputation of all."""
+    """What the referee found: a difference (or None) per view, and the seconds of recomputing all views once."""
 
     differences: dict[str, str | None]
     recompute_seconds: float
@@ -124,7 +124,7 @@ def _change(engine: Engine, sales: Sales, steps: int) -> list[Taken]:
             changes = sales.step(CHANGES)
             start = time.perf_counter()
             step = engine.apply({"sales": changes})
-            # Wall-clock around the call, not what the engine says of itself.
+            # Wall-clock time around the call, not the engine's own measurement.
             taken.append(Taken(step.number, changes.num_rows, time.perf_counter() - start, step.ran))
             if display is not None:
                 display.update(_steps_table(taken, steps), refresh=True)

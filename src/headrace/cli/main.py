@@ -1,4 +1,4 @@
-"""The `headrace` command: it only gathers the commands, each of which is a file beside this one.
+"""The `headrace` command: gathers its subcommands, one per file of this folder.
 
 Nothing here or at the top of those files imports Spark, Arrow or NumPy, so that `--help` answers at once.
 """
@@ -44,5 +44,5 @@ app.command()(run)
 app.command()(explain)
 app.command()(status)
 app.command()(data)
-# What a benchmark does with further options is its own business.
+# Further options are passed on to the benchmark.
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)

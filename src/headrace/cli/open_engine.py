@@ -1,6 +1,6 @@
-"""Open an engine for a command, with a sign of life while Spark starts.
+"""Open an engine for a command, and show progress while Spark starts.
 
-Commands that only look must not create anything, so they ask for a location that is there already.
+Commands that only read must not create anything, so they require a location that exists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def opened(location: Path, *, existing: bool = False, **options: Any) -> Iterato
     with working("Starting Spark"):
         import headrace
 
-        # Looking must not keep anybody from writing, nor wait for who does.
+        # A command that only reads must neither block a writer nor wait for one.
         engine = headrace.connect(str(location), **({"read_only": True} if existing else {}), **options)
     try:
         yield engine

@@ -1,7 +1,7 @@
-"""`headrace run`: keep the views of a pipeline file up to date, from its sources to Ctrl-C.
+"""`headrace run`: keep the views of a pipeline file up to date with its sources, until Ctrl-C.
 
-The file says what exists, the location what has happened: starting again with the same file goes on after the last
-committed step, and a definition that has changed in between is refused rather than guessed at.
+The file holds the definitions, the location holds the state. Starting again with the same file continues after the last
+committed step; a definition that has changed in between is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.5
 
 
 class BadRows(StrEnum):
-    """The words of `on_bad_rows`."""
+    """The values of `on_bad_rows`."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
@@ -99,7 +99,7 @@ def _keep(engine: Engine, as_json: bool) -> None:
 
 
 def _write_lines(engine: Engine, as_json: bool) -> None:
-    """Print one line a change of the status: JSON objects on stdout, or words on stderr."""
+    """Print one line per change of the status: JSON objects on stdout, or text on stderr."""
     seen = None
     while engine.spark.streams.active:
         if engine.step != seen:
@@ -120,7 +120,7 @@ def _show_live(engine: Engine) -> None:
     started = time.monotonic()
     with Live(console=err(), refresh_per_second=4, transient=True) as live:
         while engine.spark.streams.active:
-            if engine.step != found["step"]:  # a status reads the views, so only a new step is worth one
+            if engine.step != found["step"]:  # a status reads all views, so it is made only after a new step
                 found = engine.status()
             live.update(_display(found, first, time.monotonic() - started))
             time.sleep(POLL_SECONDS)

@@ -1,7 +1,7 @@
 """The demo's data: a table of sales that grows, shrinks and is corrected, from a seed.
 
-It keeps its own copy of the current rows, apart from Headrace, so that the demo can check every view against a
-query over these. Rows live in NumPy columns; a step of changes is drawn and applied to them without a loop.
+This module keeps its own copy of the current rows, apart from Headrace, so that the demo can check every view against
+a query over that copy. Rows live in NumPy columns; the changes of a step are drawn and applied without a loop.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Sales:
         self._random = np.random.default_rng(seed)
         self._next_id = 0
         self._count = rows
-        self._slots = self._new(rows)  # may have room behind the rows that are there
+        self._slots = self._new(rows)  # may have free space behind the current rows
 
     def __len__(self) -> int:
         return self._count

@@ -1,7 +1,7 @@
-"""How every command speaks: results on stdout, progress on stderr, errors as one message and a way out.
+"""The output of every command: results on stdout, progress on stderr, errors as one message and a way out.
 
 With `--json` stdout holds JSON and nothing else, whatever happens. Progress moves on a terminal and is one plain
-line an event elsewhere, so that logs stay readable.
+line per event elsewhere, so that logs stay readable.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def working(what: str) -> Iterator[None]:
 
 @contextmanager
 def telling(what: str) -> Iterator[Callable[[str], None]]:
-    """Show that something slow is going on and how far it is: call what this gives with each new stage."""
+    """Show that something slow is going on, and how far it is; yields a function to call with each new stage."""
     if err().is_terminal:
         with err().status(what) as status:
             yield lambda stage: status.update(f"{what}: {stage}")
@@ -106,7 +106,7 @@ def titled(title: str, table: Table) -> Group:
 
 
 def grid(*headers: str) -> Table:
-    """Return an empty table whose columns bear these headers; one that starts with > is for numbers."""
+    """Return an empty table with these column headers; a header that starts with > is for numbers."""
     from rich import box
     from rich.table import Table
 

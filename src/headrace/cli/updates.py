@@ -1,6 +1,6 @@
 """`headrace data updates`: TPC-H as a file of single updates, under a window that slides over its lineitems.
 
-It belongs to `headrace data`, but is no data set, which has no order: here it matters which row comes and goes when.
+The command belongs to `headrace data`, but its output is no data set: the order of the updates matters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Count:
 
 @dataclass
 class Written:
-    """What the file holds."""
+    """The updates in the file, counted."""
 
     bytes: int = 0
     tables: dict[str, Count] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What handles ask an engine for: definitions, the state, and Spark. They can change none of these."""
+"""What handles get from an engine: definitions, the state and Spark, none of which they can change."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Access:
     ----------
     state : gives readers of the state.
     spark : the user's session, in which DataFrames are made.
-    finishing : the engine's own session, in which what Catalyst has to evaluate of an answer is evaluated.
-    planner : what EXPLAIN ANALYZE asks for the costs of other strategies.
+    finishing : the engine's own session, in which Catalyst evaluates expressions of an answer.
+    planner : gives EXPLAIN ANALYZE the costs of other strategies.
     calibration : what a row costs on this machine.
     """
 

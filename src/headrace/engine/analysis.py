@@ -1,7 +1,7 @@
 """EXPLAIN ANALYZE: what a view cost in the last step, and what each strategy is estimated to cost at this moment.
 
-The estimates are made anew, for tables as large as they are now and changing as they have of late, so they also tell
-when a choice that was right for small tables no longer is.
+The estimates use the current sizes of the tables and their recent rates of change. So they also show when a choice that
+was right for small tables no longer is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def analysed(access: Access, view: View, report: Report) -> Report:
-    """Add costs to the report on a view of SQL: `costs`, and as `spent` its seconds in the last step."""
+    """Add costs to the report on a SQL view: `costs` per strategy, and `spent`, its seconds in the last step."""
     definition = view.planned.definition
     anew = Definition(SqlRequest(definition.sql))
     costs = access.planner.considered(view.name, anew, access.statistics()).to_json()

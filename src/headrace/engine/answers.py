@@ -1,7 +1,7 @@
-"""What a view answers, read from a snapshot: its rows, their number, and what the last step changed.
+"""The answer of a view, read from a snapshot: its rows, their number, and the changes of the last step.
 
 A handle has an answer and does not know how it is kept. Most views keep groups, from which the answer follows by a
-projection, a condition, an order; what Spark computes and what windows are answered with is kept as it stands
+projection, a condition and an order. The answers of recomputed views and of window joins are stored as they are
 (`recomputed`, `window_joins`).
 """
 
@@ -51,7 +51,7 @@ class Answer(Protocol):
         ...
 
     def pieces(self, reader: Reader, rows: int) -> Iterator[pa.Table]:
-        """All rows, about so many at a time."""
+        """All rows, about `rows` at a time."""
         ...
 
     def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
@@ -59,17 +59,17 @@ class Answer(Protocol):
         ...
 
     def changes(self, reader: Reader) -> pa.Table:
-        """What the last step changed, with `__diff`."""
+        """The changes of the last step, with `__diff`."""
         ...
 
 
 @dataclass(frozen=True)
 class GroupsAnswer:
-    """The rows that follow from groups, which a layout says how to read.
+    """An answer that follows from groups, which are read by their layout.
 
     Parameters
     ----------
-    finishing : the session that evaluates what Catalyst has to evaluate of the groups.
+    finishing : the session in which Catalyst evaluates expressions over the groups.
     """
 
     name: str
@@ -112,14 +112,14 @@ class GroupsAnswer:
         return limited_changes(plan, self._finish(self._groups(reader), arrange=False), changes)
 
     def finals(self, reader: Reader, since: int) -> pa.Table:
-        """The rows that steps after `since` made final, with the step of each."""
+        """The rows that became final in steps after `since`, each with that step."""
         root, state = reader.root, reader.arrangements
         buckets = range(reader.buckets)
         closed = [frames.closed_bucket(root, self.layout, self.name, state, bucket, since) for bucket in buckets]
         return self._finish(pa.concat_tables(closed), keep=(STEP,))
 
     def finals_frame(self, reader: Reader, spark: SparkSession, since: int) -> DataFrame:
-        """The same rows as a DataFrame."""
+        """The rows that became final in steps after `since`, as a DataFrame."""
         state = (reader.arrangements, reader.buckets)
         groups = frames.closed_frame(spark, reader.root, self.layout, self.name, *state, since)
         return self.analysed.catalyst.finish(groups, keep=(STEP,))
@@ -131,7 +131,7 @@ class GroupsAnswer:
         )
 
     def _changed_groups(self, reader: Reader) -> pa.Table:
-        """The changed groups as they were, with `__diff` -1, and as they are, with +1."""
+        """The groups that the last step changed: old versions with `__diff` -1, new versions with +1."""
         runs = reader.changes(self.name)
         pairs = [read_changes(self.layout, Run(run.words, run.payload, run.values)) for run in runs]
         sides = []

@@ -1,7 +1,7 @@
 """Units of cost, fitted to the machine in the background: once per location and machine, and saved with the location.
 
-Until they are there, those of our machine have to do. Only choices still to be made depend on them: the plan of a view
-that exists is part of its definition.
+Until they are fitted, the units measured on the developers' machine are used. They influence only the plans of later
+views: the plan of an existing view is part of its definition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SWITCH = "HEADRACE_CALIBRATE"
 """Environment variable; "0" leaves the units as they are."""
 _FILE = "units.json"
 DELAY = 20.0
-"""Seconds after opening until it begins: first steps are left alone, and what is closed again needs no units."""
+"""Seconds from opening until fitting begins, so that it does not disturb first steps or short-lived engines."""
 _PATIENCE = 10.0  # seconds to wait for the query of a probe, before the session may be stopped
 
 
@@ -42,11 +42,11 @@ class Calibration:
 
     @property
     def units(self) -> Units:
-        """The units as fitted, or as they are assumed."""
+        """The fitted units, or the assumed ones until then."""
         return self._found or UNITS
 
     def start(self) -> None:
-        """Fit the units in the background, unless that has been done, or is switched off."""
+        """Fit the units in the background, unless they are fitted already or fitting is switched off."""
         if self._found is None and os.environ.get(SWITCH, "1") != "0":
             self._thread = threading.Thread(target=self._run, name="headrace-calibration", daemon=True)
             self._thread.start()
@@ -54,7 +54,7 @@ class Calibration:
             atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Make no further probe; returns when the current one is over."""
+        """Make no further probe; returns when the current one is over, or after some seconds of waiting."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(_PATIENCE)
@@ -63,7 +63,7 @@ class Calibration:
     def _run(self) -> None:
         if self._stopped.wait(DELAY):
             return
-        # Whatever goes wrong (a session that was stopped, a full disk), the units that are there will do.
+        # Whatever goes wrong (a stopped session, a full disk), the current units remain in use.
         with suppress(Exception):
             found = probe(self.query, self._stopped.is_set)
             if found is not None and not self._stopped.is_set():
@@ -71,7 +71,7 @@ class Calibration:
                 self._write(self._found)
 
     def query(self, rows: int) -> object:
-        """Have Spark answer an aggregate with an exchange over so many rows."""
+        """Have Spark compute an aggregate with an exchange over this number of rows."""
         grouped = self._spark.range(rows).selectExpr("id % 8 AS g", "id").groupBy("g").sum("id")
         return grouped.collect()
 

@@ -1,7 +1,7 @@
-"""The catalogue: every table and view of an engine, by name, with what follows from its definition.
+"""The catalogue: every table and view of an engine, by name, with everything that follows from its definition.
 
 Definitions live here and nowhere else. Steps, the planner and handles all ask the catalogue, so they cannot disagree
-about what there is; the commit log is where it comes from when a location is opened again.
+about which tables and views exist. When a location is opened again, the catalogue is rebuilt from the commit log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Entry:
-    """A view of the catalogue. Its handle asks for the plan when it needs it, because first rows may change that."""
+    """A view of the catalogue. Its handle asks for the plan each time, because the first rows may change the plan."""
 
     def __init__(self, catalogue: Catalogue, name: str, planned: PlannedView) -> None:
         self._catalogue = catalogue
@@ -41,7 +41,7 @@ class Entry:
         return self._planned
 
     def check_there(self) -> None:
-        """Refuse to read a view that has been dropped, also if another one has its name now."""
+        """Refuse to read a view that has been dropped, even if a new view has its name."""
         if not self._catalogue.holds(self):
             raise SchemaError(
                 f"view {self._name!r} has been dropped", way_out="create it again, as with engine.view(...)"
@@ -53,7 +53,7 @@ class Catalogue:
 
     Parameters
     ----------
-    seed : of the hash functions that layouts use.
+    seed : the seed of the hash functions in layouts.
     """
 
     def __init__(self, seed: int) -> None:
@@ -81,27 +81,27 @@ class Catalogue:
 
     @property
     def kernels(self) -> dict[str, ViewKernel]:
-        """What maintains each view."""
+        """The kernel of each view."""
         return {name: entry.planned.kernel for name, entry in self._entries.items()}
 
     @property
     def table_handles(self) -> dict[str, Table]:
-        """What users hold of each table."""
+        """The handle of each table."""
         return dict(self._table_handles)
 
     @property
     def handles(self) -> dict[str, Handle]:
-        """What users hold of each view; made once, so that a model which has been fitted stays so."""
+        """The handle of each view; made once, so that a fitted model stays fitted."""
         return {name: entry._handle for name, entry in self._entries.items() if entry._handle is not None}
 
     def table(self, name: str) -> Table:
-        """A table that must be there."""
+        """The handle of a table; raises if there is no such table."""
         if name not in self._tables:
             raise SchemaError(f"there is no table {name!r}", way_out=self._known())
         return self._table_handles[name]
 
     def holds(self, entry: Entry) -> bool:
-        """Whether a view has not been dropped."""
+        """Whether a view is still in the catalogue."""
         return self._entries.get(entry.name) is entry
 
     def reading(self, table: str) -> list[str]:
@@ -118,7 +118,7 @@ class Catalogue:
     # -- what may be made ---------------------------------------------------------------------------------------
 
     def same_table(self, schema: TableSchema) -> bool:
-        """Whether a table is there already; refused if it is there with another definition, or its name is taken."""
+        """Whether the same table exists already; raises if the name has another definition, or belongs to a view."""
         if schema.name not in self._tables:
             self._check_free(schema.name)
             return False
@@ -127,7 +127,7 @@ class Catalogue:
         return True
 
     def same_view(self, name: str, definition: Definition) -> bool:
-        """Whether a view is there already; refused if it is there with another definition, or its name is taken."""
+        """Whether the same view exists already; raises if the name has another definition, or belongs to a table."""
         if name not in self._entries:
             self._check_free(name)
             return False
@@ -136,7 +136,7 @@ class Catalogue:
         return True
 
     def check_unused(self, name: str) -> None:
-        """Refuse to drop what is not there, or what something else needs."""
+        """Refuse to drop a table or view that does not exist, or that something else needs."""
         if name in self._entries:
             return
         if name not in self._tables:
@@ -158,19 +158,19 @@ class Catalogue:
     # -- changes ------------------------------------------------------------------------------------------------
 
     def add_table(self, schema: TableSchema, make_handle: Callable[[TableLayout], Table]) -> None:
-        """Add a table, with the handle that users get of it."""
+        """Add a table, with its handle."""
         self._tables[schema.name] = layout = TableLayout(schema, self._seed)
         self._table_handles[schema.name] = make_handle(layout)
 
     def add_view(self, name: str, planned: PlannedView, make_handle: Callable[[Entry], Handle]) -> Handle:
-        """Add a view, with the handle that users get of it."""
+        """Add a view, with its handle."""
         entry = Entry(self, name, planned)
         entry._handle = handle = make_handle(entry)
         self._entries[name] = entry
         return handle
 
     def replan(self, views: Mapping[str, PlannedView]) -> dict[str, PlannedView]:
-        """Replace the plans of some views; gives those that they had."""
+        """Replace the plans of some views; returns their old plans."""
         before = {name: self._entries[name].planned for name in views}
         for name, planned in views.items():
             self._entries[name]._planned = planned

@@ -1,4 +1,4 @@
-"""Between two operators: what only Spark can evaluate of the rows on their way, evaluated by Catalyst.
+"""Feeds between two operators that only Spark can evaluate: Catalyst evaluates them in the middle of a step.
 
 Changed rows of all buckets become one small DataFrame, so a step pays for one query, however many buckets there are.
 """
@@ -34,7 +34,7 @@ class BetweenOperators:
         self._views = views
 
     def __call__(self, view: str, kernel: ViewKernel, feed_id: FeedId, runs: Mapping[int, Run]) -> list[Sent]:
-        """Evaluate a feed on changes by bucket; gives what is sent on."""
+        """Evaluate a feed on the changes of each bucket; returns the changes to send on."""
         planned = self._views[view]
         assert isinstance(kernel, TreeView)
         assert planned.analysed is not None

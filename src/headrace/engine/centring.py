@@ -1,7 +1,8 @@
-"""What is taken off each feature before it is squared: a number near its mean, found in the first rows that come.
+"""Shifts of features: a number near its mean is subtracted from each feature before it is squared.
 
-Sums of squares lose digits where a mean is large against the spread. Any number near the mean brings them back, as long
-as it never changes; so it is chosen when the first rows of a table arrive, and becomes part of the view's definition.
+Sums of squares lose digits where a mean is large compared with the spread. Subtracting any number near the mean avoids
+that, as long as the number never changes. So it is computed from the first rows of a table, and becomes part of the
+view's definition.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ class Centred(Protocol):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The variables that it has moments of."""
+        """The variables whose moments it keeps."""
         ...
 
     @property
     def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
-        """What is evaluated on the rows of each source, and the variables that this gives."""
+        """Per source: the expressions evaluated on its rows, and the variables that they give."""
         ...
 
     def with_shifts(self, shifts: Mapping[str, float]) -> ViewKernel:
-        """The same kernel with something taken off each feature."""
+        """The same kernel, with a shift subtracted from each feature."""
         ...
 
 
 def with_shifts(view: PlannedView, inputs: Mapping[str, Given]) -> PlannedView | None:
-    """The view with shifts for the features whose first rows these are; None if there are none.
+    """The view with shifts for the features whose first rows are in `inputs`; None if there are no such features.
 
-    Rows that have yet to be read are given as the function that reads them: most views want none.
+    An input may be a function that reads the rows, because most views do not need them.
     """
     if not isinstance(view.answer, FeatureMoments):
         return None
@@ -77,7 +78,7 @@ def _first_rows(given: Given) -> pa.Table:
 
 
 def _means(side: MapSide, names: tuple[str, ...], wanted: list[str], rows: pa.Table) -> dict[str, float]:
-    if why_catalyst(side) is not None:  # no shift is right too, only with fewer digits
+    if why_catalyst(side) is not None:  # without a shift results are right too, only with fewer digits
         return dict.fromkeys(wanted, 0.0)
     columns: dict[str, pa.Array] = {name: whole(rows.column(name)) for name in rows.column_names}
     out = {}
@@ -91,5 +92,5 @@ def _near_mean(values: NDArray[np.float64]) -> float:
     values = values[np.isfinite(values)]
     if not len(values) or abs(values.mean()) < _FAR * values.std() or values.mean() == 0:
         return 0.0
-    # Few digits, so that taking it off rounds as little as possible.
+    # Few digits, so that subtracting the shift rounds as little as possible.
     return float(f"{values.mean():.2e}")

@@ -1,7 +1,7 @@
-"""What a user asked for and what became of it: a definition, and the planned view that follows from it.
+"""Definitions of views (what the user asked for, and how it was decided to keep it), and the planned views they give.
 
-The commit log keeps definitions as JSON with a version. A request says what is wanted, by its kind; a choice says how
-that is kept, so that an engine which opens the location again finds the very plan that its state was made by.
+The commit log keeps definitions as JSON with a version. A request says what the user wants, one class per kind. A
+choice says how the view is kept, so that an engine which opens the location again finds the plan that made its state.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Wishes:
     strategy: str = AUTO
     order: VariableOrder | None = None
     partition: str | None = None
-    never_full: bool = False  # whether Spark may not recompute it, although that were cheaper
+    never_full: bool = False  # True forbids recomputing by Spark, even where that is cheaper
 
     def given(self) -> dict[str, Any]:
-        """What was said, by the names that users say it by."""
+        """The options that the user set, by their public names."""
         said = {"strategy": self.strategy, "order": self.order, "partition": self.partition}
         return {what: value for what, value in said.items() if value not in (None, AUTO)}
 
 
 @dataclass(frozen=True)
 class SqlRequest:
-    """The answer of a query; windows that are over leave its state if it is final."""
+    """A request for the answer of a query; if it is final, windows that are over leave its state."""
 
     kind: ClassVar[str] = "view"
     sql: str
@@ -55,7 +55,7 @@ class SqlRequest:
 
 @dataclass(frozen=True)
 class MomentsRequest:
-    """The moments of features of a query; of all its numbers, if they are not named."""
+    """A request for the moments of features of a query; by default, of all its numeric columns."""
 
     kind: ClassVar[str] = "covariance"
     sql: str
@@ -67,7 +67,7 @@ class MomentsRequest:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model over the moments of features of a query."""
+    """A request for a model over the moments of features of a query."""
 
     kind: ClassVar[str] = "model"
     sql: str
@@ -82,7 +82,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class WindowJoinRequest:
-    """A join of two tables by windows of time; lengths of time as they are written."""
+    """A request for a join of two tables by windows of time; lengths of time are kept as the user wrote them."""
 
     kind: ClassVar[str] = WINDOW_JOIN
     left: str
@@ -106,7 +106,7 @@ class WindowJoinRequest:
 
     @property
     def sql(self) -> str:
-        """What it would be in SQL, more or less."""
+        """Roughly the same join in SQL, for people to read."""
         return f"{self.left} JOIN {self.right} USING ({', '.join(self.on)}) in windows of {self.window}"
 
 
@@ -118,7 +118,7 @@ _REQUESTS: dict[str, type[Request]] = {
 
 @dataclass(frozen=True)
 class TreeChoice:
-    """What led to a tree of operators: the sizes of its sources, as far as they were known, and what it looked like."""
+    """What led to a tree of operators: the known sizes of its sources, and a fingerprint of the tree."""
 
     sizes: Mapping[str, int]
     fingerprint: str = ""
@@ -144,12 +144,12 @@ class Choice:
     strategy: str
     why: str = ""
     plan: TreeChoice | ViewTreeChoice | None = None
-    shifts: Mapping[str, float] = field(default_factory=dict)  # what is taken off features (`centring`)
+    shifts: Mapping[str, float] = field(default_factory=dict)  # the number subtracted from each feature (`centring`)
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a user asked for, and what was chosen for it, if that has been done."""
+    """What a user asked for, and how it is kept, once that has been chosen."""
 
     request: Request
     choice: Choice | None = None
@@ -164,17 +164,17 @@ class Definition:
 
     @property
     def strategy(self) -> str:
-        """The strategy that was chosen; empty as long as none is."""
+        """The chosen strategy; empty until one is chosen."""
         return self.choice.strategy if self.choice else ""
 
     @property
     def why(self) -> str:
-        """Why that one, in a clause."""
+        """Why this strategy was chosen, in a clause."""
         return self.choice.why if self.choice else ""
 
     @property
     def shifts(self) -> Mapping[str, float]:
-        """What is taken off features."""
+        """The number subtracted from each feature."""
         return self.choice.shifts if self.choice else {}
 
     @property
@@ -188,7 +188,7 @@ class Definition:
         return self.choice.plan if self.choice and isinstance(self.choice.plan, ViewTreeChoice) else None
 
     def with_choice(self, strategy: str, **details: Any) -> Definition:
-        """The definition with a choice; what is not given of it stays as it was."""
+        """The definition with a choice; details that are not given keep their values."""
         known = self.choice or Choice(strategy)
         return replace(self, choice=replace(known, strategy=strategy, **details))
 
@@ -219,14 +219,14 @@ class Definition:
 
 
 def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
-    """An object of plain values: JSON has lists where there were tuples."""
+    """Make an object from plain values; lists of JSON become tuples again."""
     names = {field.name for field in fields(kind)}
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names})
 
 
 @dataclass(frozen=True)
 class SqlAnswer:
-    """Groups, from which the answer of a query follows."""
+    """How the answer of a query follows from groups."""
 
     analysed: AnalysedView
     layout: ViewLayout
@@ -242,7 +242,7 @@ class FeatureMoments:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variable of the join that each column of the query is."""
+        """Per column of the query, its variable in the join."""
         plan = self.analysed.plan
         assert isinstance(plan.over, JoinPlan)
         return {output.name: key for output, key in zip(plan.outputs, plan.over.keys, strict=True)}
@@ -259,7 +259,7 @@ class SparkAnswer:
 
 @dataclass(frozen=True)
 class WindowAnswer:
-    """What windows are answered with."""
+    """The answers of a window join."""
 
     kernel: WindowView
 
@@ -277,7 +277,7 @@ class PlannedView(Generic[K, A]):
 
     Parameters
     ----------
-    tables : those that it reads.
+    tables : the tables that the view reads.
     factorization : the order, the views and the exchanges of a view tree.
     """
 
@@ -289,5 +289,5 @@ class PlannedView(Generic[K, A]):
 
     @property
     def analysed(self) -> AnalysedView | None:
-        """Catalyst's side of the view, where it may have to evaluate something of a change."""
+        """The query as Catalyst analysed it, for views where Catalyst may have to evaluate changes; else None."""
         return self.answer.analysed

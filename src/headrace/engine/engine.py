@@ -1,6 +1,6 @@
 """The front door: an engine holds tables that change and views that follow them.
 
-It turns calls into programs, has them run (`step_runner`), and commits what they did (`store`). All state is in the
+It turns calls into programs, runs them (`step_runner`), and commits their results (`store`). All state is in the
 location; closing an engine, killing it, or opening the location elsewhere loses nothing that a step has committed.
 """
 
@@ -62,10 +62,10 @@ class Engine:
     Parameters
     ----------
     spark : the session to run on; it is never stopped by the engine.
-    location : a folder for all state; made if it is not there. On a cluster, a folder that all nodes see.
+    location : a folder for all state, created if it does not exist. On a cluster, a folder that all nodes see.
     buckets : hash partitions of all state, fixed when the location is made (default: twice the cores, at least 4).
     executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
-    driver_rows : up to how many changed rows "auto" runs a step in the driver, by threads, without a Spark job
+    driver_rows : "auto" runs a step with at most this many changed rows in the driver, by threads, without a Spark job
         (default: 200,000 on a cluster; 2,000,000 on a local master, where a job would use the same cores).
     on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
     fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
@@ -129,7 +129,7 @@ class Engine:
 
     @property
     def spark(self) -> SparkSession:
-        """The session that it runs on."""
+        """The Spark session that the engine runs on."""
         return self._spark
 
     @property
@@ -183,19 +183,19 @@ class Engine:
         ----------
         schema : Spark DDL ("id BIGINT, price DECIMAL(10, 2) NOT NULL"), a StructType or an Arrow schema.
         key : column or columns that identify a row; without a key the table is a bag.
-        references : foreign keys, as {column: table}; one of several columns as {(column, column): table}, in the order
-            of that table's key.
+        references : foreign keys, as {column: table}; a key of several columns as {(column, column): table}, in the
+            order of that table's key.
         static : the table is loaded before views are made over it and never changes after that, which saves views
             over joins part of their state.
-        keep_rows : False for a stream whose rows only go into the views that are there: nothing is stored, so views
-            made later start empty, and deletions are not checked.
+        keep_rows : False for a stream whose rows only go into the existing views: no row is stored, so views made later
+            start empty, and deletions are not checked.
         append_only : rows are only inserted. A deletion is a bad row, and views may keep less.
-        watermark : (column, delay), as in ("ts", "10 minutes"): rows may come this much later than the latest time that
-            a step before has brought to the column. Later ones are set aside (`late`), and windows of time can close.
-        expected_rows : about how many rows the table will hold: a hint for planning views while it is empty, where the
-            sizes of tables decide. Answers do not depend on it.
+        watermark : (column, delay), as in ("ts", "10 minutes"): the time of a row may be this much before the latest
+            time in the column of earlier steps. Older rows are set aside (`late`), and windows of time can close.
+        expected_rows : about how many rows the table will hold: a hint for planning views while the table is empty.
+            Answers do not depend on it.
 
-        Registering the same definition again returns the table that is there, with the hint that it was made with.
+        Registering the same definition again returns the existing table, with its first hint.
         """
         with self._lock:
             columns = columns_of(name, schema)
@@ -228,15 +228,15 @@ class Engine:
     ) -> View:
         """Create a view and fill it from its tables; from then on every step keeps it fresh.
 
-        Unsupported SQL is refused here. Creating the same view again returns the view that is there.
+        Unsupported SQL is refused here. Creating the same view again returns the existing view.
 
         Parameters
         ----------
         strategy : how the view is kept: "auto" chooses the one whose steps are estimated cheapest. "operators" keeps
             any query by incremental operators; "factorized" sums before it joins; "foreign-key" keeps live tuples,
-            where the join follows declared keys to one root; "recursive" and "first-order" are there to be compared.
-        refresh : "full" has Spark run the query in every step that changes a table it reads; "incremental" never does;
-            "auto" does where that is cheaper.
+            where the join follows declared keys to one root; "recursive" and "first-order" exist for comparison.
+        refresh : "full" has Spark run the query in every step that changes a table it reads; "incremental" never does
+            so; "auto" does so where it is cheaper.
         order : a variable order for the join, as indented text, JSON or F-IVM's own form.
         partition : the variable by whose values the work is spread over buckets.
         final : windows of time that are over by the table's watermark leave the state, and their rows become final
@@ -267,7 +267,7 @@ class Engine:
         Parameters
         ----------
         over : the rows, as a SELECT over one table or a join. `GROUP BY column, ...` at its end keeps one set of
-            moments a group.
+            moments per group.
         features : columns of the query, all numeric ones by default.
         strategy, refresh, order, partition : as for `view`.
         """
@@ -289,12 +289,12 @@ class Engine:
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
     ) -> Model:
-        """Keep a model that follows the data: whenever it is read, it is that of the last step.
+        """Keep a model that follows the data: whenever it is read, it is the model of the data as of the last step.
 
         Parameters
         ----------
         model : what to fit, as in `hr.LinearRegression(label="price")`.
-        over : the training rows, as for `covariance`; with GROUP BY there is one model a group.
+        over : the training rows, as for `covariance`; with GROUP BY there is one model per group.
         strategy, refresh, order, partition : as for `view`.
         """
         definition = model_request(
@@ -329,21 +329,22 @@ class Engine:
 
         Parameters
         ----------
-        on : the columns whose values must be equal, by the names that they have in both tables.
-        time, arrival : the columns that say when a row happened, and when it arrived. Time passes as arrivals say, so
-            rows of both tables that arrive together belong into one step.
-        window, slide : the length of windows, and by how much they slide; they tumble if that is left out.
-        emit_after : how long after its start a window is answered; at its end if that is left out.
-        horizon : how late rows may be, ten windows if that is left out; later ones are in `late()`, and in no answer.
+        on : the columns whose values must be equal; they have the same names in both tables.
+        time, arrival : the columns with the time of the event and the time of its arrival. The clock of the join is the
+            arrival times, so rows of both tables that arrive together belong into one step.
+        window, slide : the length of windows, and the distance between their starts (default: tumbling windows).
+        emit_after : how long after its start a window is answered (default: at its end).
+        horizon : how late rows may be (default: ten windows); later ones are in `late()`, and in no answer.
         within : for an interval join, how far apart the times of two rows may be; a pair belongs to the window of its
-            left row. All rows of a window meet if that is left out.
+            left row. By default, all rows of a window meet.
         agg : "count", "sum(v)" or "avg(v)", of a column of the left table, or of the right one as in "sum(right.v)".
         estimator : "auto", "delay", "aema", "svi", "mlp" or "observed".
         interval : how often the answer should be between `low` and `high`.
-        revisions : "estimate" tells each window once, at its moment; "final" when it is complete; "all" replaces the
-            one by the other, and by every correction in between.
-        by_key : whether to keep what each key of a window comes to as well, which `by_key()` reads.
-        only : BOOLEAN columns that say which rows are of the left and of the right side, where one table has both.
+        revisions : "estimate" answers each window once, when it is due; "final" answers it once, when it is complete;
+            "all" answers it when due, and replaces the answer by every correction until the final one.
+        by_key : whether to keep the result per key of each window as well, which `by_key()` reads.
+        only : if one table has the rows of both sides, the BOOLEAN columns that mark rows of the left and of the right
+            side.
         """
         asked = {"on": on, "time": time, "arrival": arrival, "window": window, "slide": slide, "horizon": horizon}
         asked |= {"emit_after": emit_after, "within": within, "agg": agg, "estimator": estimator}
@@ -388,8 +389,8 @@ class Engine:
         ----------
         changes : {table: Arrow table, pandas DataFrame or Spark DataFrame}, with an optional `__diff` column
             (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion.
-        on_bad_rows : overrides the engine's.
-        source : (name, number) of a micro-batch; a number that was committed before is skipped.
+        on_bad_rows : overrides the engine's setting for this step.
+        source : (name, number) of a micro-batch; a micro-batch that was committed before is skipped.
         """
         start = time.perf_counter()
         if not isinstance(changes, Mapping):
@@ -416,7 +417,7 @@ class Engine:
         self._discard("quarantine", table)
 
     def late(self, table: str) -> pa.Table:
-        """Rows of a table that came after their time, with `__diff`, `__reason` and `__step`; they changed nothing."""
+        """Late rows of a table, by its watermark, with `__diff`, `__reason` and `__step`; they changed nothing."""
         schema = self._catalogue.table(table).schema
         return self._store.read(lambda reader: quarantine.read(schema, reader.late.get(table, [])))
 
@@ -427,7 +428,7 @@ class Engine:
     # -- streams ------------------------------------------------------------------------------------------------
 
     def stream(self, table: str, frame: DataFrame, *, name: str | None = None) -> None:
-        """Feed a table from a streaming DataFrame: one step a micro-batch, each exactly once."""
+        """Feed a table from a streaming DataFrame: one step per micro-batch, each exactly once."""
         self._catalogue.table(table)
         self._sources().add(table, frame, name or table)
 
@@ -440,7 +441,7 @@ class Engine:
         self._sources().stop()
 
     def process_available(self) -> None:
-        """Process what all streams have now, then return."""
+        """Process the data that all streams have now, then return."""
         self._sources().process_available()
 
     # -- care ---------------------------------------------------------------------------------------------------
@@ -450,12 +451,12 @@ class Engine:
         return self._store.read(lambda reader: status_of(self._catalogue, reader))
 
     def verify(self) -> list[str]:
-        """Read all state and check every checksum; returns what is wrong, a line each."""
+        """Read all state and check every checksum; returns one line per problem."""
         with self._store.reader() as reader:
             return reader.damage()
 
     def close(self) -> None:
-        """Stop streams and let go of the location; a session that `connect` started is stopped too."""
+        """Stop streams and release the location; a session that `connect` started is stopped too."""
         try:
             if self._streams is not None:
                 self._streams.stop()

@@ -1,4 +1,4 @@
-"""EXPLAIN: what is known of a view as of the last step, from which its strategy makes a report."""
+"""EXPLAIN: gathers what is known of a view as of the last step, from which the view's strategy makes a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Known:
-    """What a report may be made of, besides the plan."""
+    """All that a report is made of, besides the plan."""
 
     subject: Subject
     reader: Reader
@@ -63,7 +63,7 @@ def _size(view: str, part: str, reader: Reader) -> Size:
 
 
 def _closing(name: str, view: PlannedView, reader: Reader) -> str:
-    """Say of a view whose windows close that they do."""
+    """The sentence of a report that says how a view's windows close; empty for other views."""
     if not is_final(view):
         return ""
     return f"windows that are over by the watermark leave the state, and {reader.final(name):,} groups have"

@@ -1,4 +1,4 @@
-"""Which columns of a query are features and which are groups, or what is wrong with what was asked for."""
+"""Which columns of a query are features and which are groups, or why the requested ones cannot be."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def choose_features(
 
 
 def check_apart(view: str, variables: Mapping[str, str], features: Sequence[str], groups: Sequence[str]) -> None:
-    """Refuse features that are the same variable of the join as another, or as a group."""
+    """Refuse a feature that is the same variable of the join as another feature or a group."""
     seen = {variables[group]: group for group in groups}
     for feature in features:
         if (other := seen.setdefault(variables[feature], feature)) != feature:
@@ -60,7 +60,7 @@ def check_apart(view: str, variables: Mapping[str, str], features: Sequence[str]
 
 
 def unknown(view: str, what: str, name: str, known: Iterable[str]) -> SchemaError:
-    """An unknown name, with the names that it may have been meant to be."""
+    """The error for an unknown name, with similar known names, or with all of them."""
     known = list(known)
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"the query has {', '.join(known)}"

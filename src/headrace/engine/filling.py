@@ -1,7 +1,7 @@
-"""Filling a new view from the rows that its tables have: where that runs, and what of the rows has to be read.
+"""Filling a new view from the rows of its tables: where that runs, and which columns have to be read.
 
-What workers evaluate themselves, they read themselves too, and no row leaves the task that read it. Only a view with
-an expression that Catalyst evaluates has its rows go through the JVM.
+Workers read the rows whose expressions they evaluate, and no row leaves the task that read it. Only for a view with an
+expression that Catalyst evaluates do rows go through the JVM.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Views = Mapping[str, AnalysedView]
 
 
 def fill(step_runner: StepRunner, program: Program, views: Views) -> BucketResult:
-    """Run a program over the rows that its tables have; raises BadRowsError if a view cannot take some of them."""
+    """Run a program over all rows of its tables; raises BadRowsError if a view cannot take some of them."""
     try:
         return _filled(step_runner, program, columns_read(program), views)
     except BadRowsError:
-        # Once more, to show the bad rows with all their columns, which is how people know them.
+        # Run again with all columns, so that the error can show whole rows.
         return _filled(step_runner, program, all_columns(program), views)
 
 
@@ -58,7 +58,7 @@ def _read_by_workers(step_runner: StepRunner, program: Program, columns: Columns
 
 
 def _inputs(step_runner: StepRunner, program: Program, columns: Columns) -> Inputs:
-    """The rows for Catalyst: in the driver when they are few, else as DataFrames with a task a bucket."""
+    """The rows for Catalyst: in the driver when they are few, else as DataFrames with one task per bucket."""
     few = _few(step_runner, program)
     out: dict[str, ChangeBatch | DataFrame] = {}
     for task in program.tables:

@@ -1,4 +1,4 @@
-"""State as Spark DataFrames: one task a bucket reads the runs of that bucket and yields Arrow batches."""
+"""State as Spark DataFrames: one task per bucket reads the runs of that bucket and yields Arrow batches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table_pieces(
 def table_bucket(
     root: str, layout: TableLayout, state: Arrangements, bucket: int, names: Collection[str] | None = None
 ) -> pa.Table:
-    """Read one bucket of a table: a copy of its rows, with all columns unless named, and their multiplicities."""
+    """Read one bucket of a table as a copy: its rows with their multiplicities; all columns unless `names` is given."""
     columns = _changed(layout, layout.schema.names if names is None else names)
     pieces = table_pieces(root, layout, state, bucket, [column.name for column in columns])
     # With an empty table in front there is always something to combine, and combining is copying.
@@ -75,7 +75,7 @@ def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, b
 def view_pieces(
     root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int, rows: int
 ) -> Iterator[pa.Table]:
-    """Read a view as k0.., a0.., bucket after bucket, about so many groups at a time."""
+    """Read a view as k0.., a0.., bucket after bucket, about `rows` groups at a time."""
     if layout.plan.shape is Shape.TOTAL:  # one row, which may not be stored
         yield from (view_bucket(root, layout, name, state, bucket) for bucket in range(buckets))
         return
@@ -95,7 +95,7 @@ def closed_pieces(
     rows: int = _BATCH_ROWS,
     since: int = 0,
 ) -> Iterator[pa.Table]:
-    """Read the final groups of one bucket of a view that steps after `since` closed, with the step of each."""
+    """Read the groups of one bucket of a view that steps after `since` closed, each with its closing step."""
     own = state.get(final_arrangement(name), {}).get(bucket, BucketState())
     return read_closed(layout, OPEN.of(root, own), rows, since)
 
@@ -103,7 +103,7 @@ def closed_pieces(
 def closed_bucket(
     root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int, since: int = 0
 ) -> pa.Table:
-    """Read the same at once, as the columns of `closed_columns`."""
+    """Read all that `closed_pieces` gives as one table, with the columns of `closed_columns`."""
     wanted = arrow_schema(closed_columns(layout))
     closed = closed_pieces(root, layout, name, state, bucket, since=since)
     return pa.concat_tables([wanted.empty_table(), *(piece.select(wanted.names) for piece in closed)])
@@ -117,7 +117,7 @@ def closed_columns(layout: ViewLayout) -> list[Column]:
 def closed_frame(
     spark: SparkSession, root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int, since: int
 ) -> DataFrame:
-    """The final groups of a view as a DataFrame, one partition a bucket."""
+    """The final groups of a view as a DataFrame, one partition per bucket."""
     own = {key: value for key, value in state.items() if key == final_arrangement(name)}
     columns = closed_columns(layout)
     return _frame(spark, columns, buckets, lambda bucket: [closed_bucket(root, layout, name, own, bucket, since)])
@@ -162,7 +162,7 @@ def slot_columns(layout: ViewLayout) -> list[Column]:
 def table_frame(
     spark: SparkSession, root: str, layout: TableLayout, state: Arrangements, buckets: int, names: Collection[str]
 ) -> DataFrame:
-    """Columns of a table's rows, with `__diff`, as a DataFrame with a partition a bucket."""
+    """Columns of a table's rows, with `__diff`, as a DataFrame with one partition per bucket."""
     own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
     columns = _changed(layout, names)
     return _frame(spark, columns, buckets, lambda bucket: table_pieces(root, layout, own, bucket, names))
@@ -178,7 +178,7 @@ def rows_frame(
 ) -> DataFrame:
     """A table's rows, each as often as it occurs, for a query that depends on some of its columns only.
 
-    The other columns are there too, with any value that they may have: the answer is the same, and reading is cheaper.
+    The other columns are present with arbitrary values of their types: the answer is the same, and reading is cheaper.
     """
     own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
     read = [column for column in layout.schema.columns if column.name in columns] or [layout.schema.columns[0]]
@@ -204,14 +204,14 @@ def _any_value(column: Column, read: bool) -> str:
 
 
 def answer_frame(spark: SparkSession, columns: Sequence[Column], read_all: Callable[[], pa.Table]) -> DataFrame:
-    """An answer that is kept as one run, as a DataFrame of one partition, in its order."""
+    """An answer that is stored as one run, as a DataFrame of one partition, in the order of the answer."""
     return _frame(spark, columns, 1, lambda _: [read_all()])
 
 
 def view_frame(
     spark: SparkSession, root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int
 ) -> DataFrame:
-    """A view's groups (k0.., a0..) as a DataFrame, one partition a bucket."""
+    """A view's groups (k0.., a0..) as a DataFrame, one partition per bucket."""
     names = {*(view_arrangement(name, part) for part in layout.arrangements), final_arrangement(name)}
     own = {key: value for key, value in state.items() if key in names}
     return _frame(spark, slot_columns(layout), buckets, lambda bucket: [view_bucket(root, layout, name, own, bucket)])

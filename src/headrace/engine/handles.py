@@ -1,4 +1,4 @@
-"""What users hold: handles of a table and of a view. They keep no state; they ask for the current one."""
+"""Handles of tables and views, which users hold. A handle keeps no state; each call reads the current state."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Table:
 
 
 class AnswerHandle:
-    """What all views have whose answer is rows."""
+    """The methods of all views whose answer is rows."""
 
     def __init__(self, access: Access, entry: Entry, answer: Answer) -> None:
         self._access = access
@@ -108,7 +108,7 @@ class AnswerHandle:
 
     @property
     def planned(self) -> PlannedView:
-        """How the view is kept: for those who look under the bonnet, and nothing to rely on."""
+        """How the view is kept; an internal object that may change between versions."""
         return self._entry.planned
 
     @property
@@ -147,7 +147,7 @@ class AnswerHandle:
             yield from batch.to_pylist()
 
     def batches(self, rows: int = 8_192) -> Iterator[pa.RecordBatch]:
-        """The rows of the view as of the last step, as Arrow batches of about so many rows, read as they are asked for.
+        """The rows of the view as of the last step, as Arrow batches of about `rows` rows, read on demand.
 
         Their order is that of the state, unless the view has an ORDER BY or a LIMIT: then all rows are read first.
         """
@@ -165,7 +165,7 @@ class AnswerHandle:
                 yield from piece.to_batches()
 
     def changes(self) -> pa.Table:
-        """What the last step changed: rows that left with `__diff` -1, rows that came with +1 (or more, if equal)."""
+        """The changes of the last step: deleted rows with negative `__diff`, inserted rows with positive `__diff`."""
         self._entry.check_there()
         return self._access.state.read(self._answer.changes)
 
@@ -186,8 +186,8 @@ class View(AnswerHandle):
 
         Parameters
         ----------
-        since : leave out what this step and those before it closed. With the last step that a reader has seen, it gets
-            every final row exactly once.
+        since : leave out windows that closed in this step or before it. A reader that passes the last step it has seen
+            gets every final row exactly once.
         """
         self._entry.check_there()
         if not is_final(self.planned):
@@ -207,7 +207,7 @@ class View(AnswerHandle):
 
 
 class Finals:
-    """The rows of a view that no later step changes; they are read when they are asked for, as those of a view are."""
+    """The rows of a view that no later step changes; each call reads them from the current state."""
 
     def __init__(self, access: Access, entry: Entry, answer: GroupsAnswer, since: int) -> None:
         self._access = access

@@ -1,4 +1,4 @@
-"""What comes in from Spark's side: schemas in its words, and DataFrames as changes, checked, cast and evaluated."""
+"""Input in Spark's terms: schemas of tables, and DataFrames of changes, which are checked, cast and evaluated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def columns_of(table: str, schema: str | StructType | pa.Schema) -> list[Column]
 
 
 def input_of(schema: TableSchema, given: object) -> ChangeBatch | DataFrame:
-    """Changes of a table, as a user gave them, checked."""
+    """Check the changes of a table that a user gave."""
     return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
 

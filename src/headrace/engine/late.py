@@ -1,6 +1,6 @@
-"""Late rows: those older than their table's watermark, found before a step and kept aside from it.
+"""Late rows: those older than their table's watermark. They are found before a step and set aside.
 
-What a watermark promises must hold for the table and all of its views at once, or they would contradict each other. So
+The promise of a watermark must hold for the table and all of its views at once, or they would contradict each other. So
 a late row changes none of them. Nor is it lost: it is counted in the step and stored with it, as bad rows are.
 
 An update of a row with a key is a deletion and an insertion. If one of them is late, both are, since half an update
@@ -33,7 +33,7 @@ Late = dict[str, BadRows]
 def without_late(
     tables: Mapping[str, TableLayout], inputs: Inputs, watermarks: Mapping[str, int]
 ) -> Iterator[tuple[Inputs, Late]]:
-    """The inputs of a step without the rows that are late by the watermarks before it; and these."""
+    """Split the inputs of a step by the watermarks before it: the inputs without late rows, and the late rows."""
     left: dict[str, ChangeBatch | DataFrame] = {}
     late: Late = {}
     held: list[DataFrame] = []
@@ -44,7 +44,7 @@ def without_late(
                 left[name] = given
                 continue
             if isinstance(given, DataFrame):
-                held.append(given := given.persist())  # read twice, so it must not change between
+                held.append(given := given.persist())  # it is read twice, and must not change in between
                 found, left[name] = _split_frame(layout.schema, given, mark)
             else:
                 found, left[name] = _split_batch(layout, given, mark)
@@ -66,7 +66,7 @@ def _split_batch(layout: TableLayout, batch: ChangeBatch, mark: int) -> tuple[Ch
 
 
 def _is_late(schema: TableSchema, batch: ChangeBatch, mark: int) -> NDArray[np.bool_]:
-    """A row without a time is never late."""
+    """Which rows are older than the watermark; a row without a time is never late."""
     assert schema.watermark is not None
     times = whole(batch.rows.column(schema.watermark.column)).cast(pa.int64())
     late = pc.fill_null(pc.less(times, mark), False)
@@ -74,7 +74,7 @@ def _is_late(schema: TableSchema, batch: ChangeBatch, mark: int) -> NDArray[np.b
 
 
 def _with_partners(layout: TableLayout, batch: ChangeBatch, late: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """All rows whose key has a late one."""
+    """Which rows are late, or share their key with a late row."""
     words = np.ascontiguousarray(layout.words(batch.rows)[: layout.key_width])
     order = kernels.sort_order(words)
     key_of = np.empty(len(order), np.int64)
@@ -96,7 +96,7 @@ def _split_frame(schema: TableSchema, frame: DataFrame, mark: int) -> tuple[Chan
         return change_batch(schema, late), frame.where(~is_late)
     names = list(schema.key)
     keys = late.select(names).group_by(names).aggregate([])
-    # With a schema: left to itself, Spark takes timestamps without a zone for instants.
+    # With an explicit schema, because Spark would take timestamps without a zone for instants.
     partners = F.broadcast(frame.sparkSession.createDataFrame(keys, ddl([schema.column(name) for name in names])))
     late = translating_spark_errors(lambda: frame.join(partners, names, "left_semi").select(*_quoted(frame)).toArrow())
     return change_batch(schema, late), frame.join(partners, names, "left_anti").select(*_quoted(frame))

@@ -1,7 +1,7 @@
-"""Maintenance: turns changes into programs, has them run, and commits what they did.
+"""Maintenance: turns changes into programs, runs them, and commits their results.
 
-This is the one place where a step happens: everything before it only prepares, everything in the executors can be
-thrown away, and the commit at its end is the moment from which the step exists.
+This is the one place where a step happens: all code before it only prepares, all work of executors can be thrown away,
+and the step exists from the moment of the commit at its end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Maintenance:
         self._windows = Windows(store, step_runner)
 
     def committed_before(self, source: Source) -> bool:
-        """Whether a micro-batch has made its step already."""
+        """Whether the step of a micro-batch has been committed already."""
         name, number = source
         return self._store.snapshot.sources.get(name, -1) >= number
 
@@ -81,11 +81,11 @@ class Maintenance:
             self._store.roll_back()
             raise
         if outcome.bad:
-            self._store.remove_orphans()  # of the attempt that met the bad rows
+            self._store.remove_orphans()  # files of the attempt that met the bad rows
         return step
 
     def _recomputed(self, outcome: Outcome) -> Outcome:
-        """Have the views recomputed that read a table which has changed."""
+        """Recompute those recomputed views that read a changed table."""
         changed = outcome.result.buckets
         due = {
             name: kernel
@@ -99,12 +99,12 @@ class Maintenance:
         return replace(outcome, ran="job", why=f"Spark recomputed {', '.join(due)}; all else ran {rest}: {outcome.why}")
 
     def _shifted(self, inputs: Inputs) -> dict[str, PlannedView]:
-        """Views that see the first rows of some feature now."""
+        """New plans for the views that now get the first rows of some feature."""
         found = {name: with_shifts(view, inputs) for name, view in self._catalogue.views.items()}
         return {name: view for name, view in found.items() if view is not None}
 
     def fill(self, name: str, view: PlannedView) -> tuple[PlannedView, Arrangements]:
-        """Compute a new view from the rows its tables have; the caller commits the arrangements with the view."""
+        """Compute a new view from the rows of its tables; the caller commits the arrangements with the view."""
         latest, tables = self._store.latest, self._catalogue.tables
         rows = {table: latest.rows(table) for table in view.tables}
         filled = [table for table, count in rows.items() if count]
@@ -124,7 +124,7 @@ class Maintenance:
                     TableTask(tables[t], _view_tasks(name, view.kernel, t), store=False) for t in filled or view.tables
                 ]
                 program = replace(self._program(tuple(tasks), {name: view}), seeds={name: view.kernel.seeds})
-                # Without rows there is still what it says of tables that have none.
+                # Even over empty tables a view may have an answer.
                 empty = run_later_stages(program, BucketResult()) if not filled else None
                 result = empty or fill(self._step_runner, program, analysed)
                 self._windows.close_filled(name, view, tables, program, result)
@@ -135,7 +135,7 @@ class Maintenance:
         return view, result.buckets
 
     def _check_fillable(self, name: str, view: PlannedView, filled: Sequence[str]) -> None:
-        """Refuse a view that would have to know rows which nobody kept, or close windows which it does not have."""
+        """Refuse a view that needs rows which were not kept, or that is to close windows which it does not have."""
         for table in filled:
             if not self._catalogue.tables[table].schema.kept:
                 raise SchemaError(
@@ -146,7 +146,7 @@ class Maintenance:
             windows_of(name, view, self._catalogue.schemas)
 
     def _untold(self, name: str, result: BucketResult) -> None:
-        """Filling a view is no change to it: nobody is told, so what it wrote as changes can go."""
+        """Delete the files of changes that filling a view wrote: filling counts as no change of the view."""
         for file in result.changes.get(name, []):
             (self._store.location.runs / file).unlink(missing_ok=True)
 
@@ -174,7 +174,7 @@ class Maintenance:
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:
-        """Of a table whose rows are not kept, only their number is."""
+        """The new arrangements of tables whose rows are not kept: they hold only the number of rows."""
         out: Arrangements = {}
         for name, (_, net) in result.passed.items():
             arrangement = table_arrangement(name)
@@ -196,7 +196,7 @@ class Maintenance:
         step = Step(
             number=snapshot.step + 1,
             rows={
-                # Of a Spark DataFrame only the tasks know how many rows it had.
+                # Only the tasks know how many rows a Spark DataFrame had.
                 name: len(given) - quarantined.get(name, 0)
                 if isinstance(given, ChangeBatch)
                 else result.seen.get(name, result.passed.get(name, (0, 0))[0])
@@ -237,7 +237,7 @@ class Maintenance:
 
 
 def _traffic(result: BucketResult) -> dict[str, Any]:
-    """What a step brought to the operators of views, for EXPLAIN; nothing if it reached none."""
+    """What the operators of views took and gave in a step, for EXPLAIN; empty if the step reached no operator."""
     found = {
         view: traffic_numbers(through, result.summaries.get(view, ViewChange()))
         for view, through in result.traffic.items()
@@ -246,7 +246,7 @@ def _traffic(result: BucketResult) -> dict[str, Any]:
 
 
 def _filling_failed(view: str, error: BaseException) -> BaseException:
-    """Say of a view what its step says of a change batch: nobody applied one."""
+    """Reword the error of a step for the filling of a view, in which the user applied no change batch."""
     if isinstance(error, BadRowsError):
         return BadRowsError(
             f"view {view!r} cannot be filled: {error.what}",
@@ -265,7 +265,7 @@ def _view_tasks(name: str, kernel: ViewKernel, table: str) -> tuple[ViewTask, ..
 
 
 def _numbered(tasks: Sequence[ViewTask]) -> tuple[ViewTask, ...]:
-    """Give the tasks whose expressions Catalyst evaluates a prefix for their columns."""
+    """Give each task whose expressions Catalyst evaluates its own prefix for column names."""
     return tuple(
         task if why_catalyst(task.side) is None else replace(task, prefix=f"__v{i}_") for i, task in enumerate(tasks)
     )

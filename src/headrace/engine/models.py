@@ -1,4 +1,4 @@
-"""Handles of moments and models: what a data scientist holds. Reading one reads the state of the last step."""
+"""Handles of moments and models, for data scientists. Reading a handle reads the state of the last step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Numbers = NDArray[np.float64]
 
 
 class KeepsMoments(Protocol):
-    """A kernel whose answer is moments, however it comes to them."""
+    """A kernel whose answer is moments, however it computes them."""
 
     @property
     def answer(self) -> MomentsAnswer:
@@ -40,15 +40,15 @@ class KeepsMoments(Protocol):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The variables that it has moments of, in the order in which they are kept."""
+        """The variables whose moments it keeps, in the order in which they are kept."""
         ...
 
 
 class Covariance:
     """The count, sums and sums of products of some features of a query, kept fresh.
 
-    Without GROUP BY, `count` is a number, `sums` has one value a feature and `cofactor` one a pair of features. With
-    GROUP BY they have one more dimension in front, and `keys` says which group is where.
+    Without GROUP BY, `count` is a number, `sums` has one value per feature and `cofactor` one per pair of features.
+    With GROUP BY they have one more dimension in front, for the groups, in the order of `keys`.
     """
 
     def __init__(self, access: Access, entry: Entry) -> None:
@@ -66,7 +66,7 @@ class Covariance:
 
     @property
     def planned(self) -> PlannedView:
-        """How the moments are kept: for those who look under the bonnet, and nothing to rely on."""
+        """How the moments are kept; an internal object that may change between versions."""
         return self._entry.planned
 
     @property
@@ -86,7 +86,7 @@ class Covariance:
 
     @property
     def keys(self) -> pa.Table:
-        """The groups, in the order of the others."""
+        """The keys of the groups, in the order of `count`, `sums` and `cofactor`."""
         return self._read()[0]
 
     @property
@@ -116,7 +116,7 @@ class Covariance:
         return list(zip(keys.to_pylist() if self.groups else [{}], self._moments(rows), strict=True))
 
     def to_arrow(self) -> pa.Table:
-        """One row a group: its key, the count, the sums and the products (row by row of the symmetric matrix)."""
+        """One row per group: its key, the count, the sums and the products (row by row of the symmetric matrix)."""
         keys, rows = self._read()
         moments = self._moments(rows)
         counts = pa.array([round(m.count) for m in moments], pa.int64())
@@ -126,7 +126,7 @@ class Covariance:
         return table.append_column("cofactor", pa.array(flat, pa.list_(pa.float64())))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The same as a pandas DataFrame."""
+        """The table of `to_arrow` as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
     def explain(self) -> Report:
@@ -159,7 +159,7 @@ class Covariance:
         return [Moments.of_row(self.features, row, shift) for row in rows]
 
     def _read(self) -> tuple[pa.Table, Numbers]:
-        """Read the groups and their rows, features in the order that was asked for."""
+        """Read the groups and their moments, with features in the requested order."""
         self._entry.check_there()
         return self._access.state.read(self._read_from)
 
@@ -200,7 +200,7 @@ class Model(Covariance):
         request = entry.planned.definition.request
         assert isinstance(request, ModelRequest)
         self._regression = LinearRegression(**request.model)
-        self._fitted_to: dict[int, BucketState] | None = None  # the state of the moments then
+        self._fitted_to: dict[int, BucketState] | None = None  # the state of the moments at the last fit
         self._by_group: dict[tuple[Any, ...], LinearRegression] = {}
 
     @property
@@ -251,7 +251,7 @@ class Model(Covariance):
         return self.model.iterations_
 
     def to_arrow(self) -> pa.Table:
-        """One row a model: the key of its group, the rows it was fitted to, the intercept and the coefficients."""
+        """One row per model: the key of its group, its count of training rows, the intercept and the coefficients."""
         fitted = self.models if self.groups else {(): self.model}
         rows = []
         for key, model in fitted.items():
@@ -275,7 +275,7 @@ class Model(Covariance):
 
 
 def settings(model: LinearRegression) -> dict[str, Any]:
-    """The settings of a model as plain values: what is written down of it, and what it is made from again."""
+    """The settings of a model as plain values, from which the same model can be made again."""
     return {
         "label": model.label,
         "features": None if model.features is None else list(model.features),

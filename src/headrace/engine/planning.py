@@ -1,7 +1,7 @@
-"""From a definition to a maintained view: a strategy is chosen, and the choice written down.
+"""From a definition to a maintained view: a strategy is chosen, and the choice is written down.
 
-What was chosen depends on the sizes of the tables at that moment, so it becomes part of the definition: an engine that
-opens the location again finds the very plan that its state was made by.
+The choice depends on the sizes of the tables at that moment, so it becomes part of the definition: an engine that opens
+the location again finds the very plan that made its state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Planner:
         self.buckets = buckets
 
     def plan(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
-        """Plan a view by what is known of its tables; choices that the definition has already are kept."""
+        """Plan a view by what is known of its tables; choices that the definition already holds stay as they are."""
         query = self._query(name, definition, statistics)
         strategy = self._strategy(query)
         if strategy is None:
@@ -52,14 +52,14 @@ class Planner:
         return Query(name, definition, statistics, self.session, self.seed, self.buckets)
 
     def _strategy(self, query: Query) -> Kept | None:
-        """The strategy that was chosen before or is asked for, or the only one there is; else None."""
+        """The strategy that was chosen before or is asked for, or the only possible one; else None."""
         wishes = query.definition.request.wishes
         known = {strategy.name: strategy for strategy in STRATEGIES if query.definition.kind in strategy.kinds}
         if query.definition.choice is not None:
             return known[query.definition.strategy]
         wanted = wishes.strategy
         if wanted == AUTO:
-            if wishes.given():  # a variable order or a partition, of a factorized view
+            if wishes.given():  # a variable order or a partition, which only a factorized view has
                 return known[FACTORIZED]
             offered = [strategy for strategy in known.values() if strategy.offers(query)]
             return offered[0] if len(offered) == 1 else None

@@ -1,4 +1,4 @@
-"""Bad rows that were set aside: Arrow files of the location, named by the commit log like everything else."""
+"""Bad rows that were set aside: they are Arrow files of the location, and the commit log names these files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A reader: the state as of one commit, for whoever looks at it.
+"""A reader: a snapshot of the state as of one commit.
 
-All that is shown of the state comes through here. While a reader is open, the files that it needs stay, although later
+All reading of the state goes through a reader. While a reader is open, the files that it needs stay, although later
 steps may have merged them away. A DataFrame is read whenever its user runs it, so it holds its reader: the files then
-stay as long as the object, and a while longer for DataFrames derived from it.
+stay as long as the DataFrame object, and a while longer for DataFrames derived from it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 
 class Readers(Protocol):
-    """Where readers come from: the store, seen by those who only read."""
+    """A source of readers: the part of the store that code which only reads can see."""
 
     @property
     def latest(self) -> Reader:
-        """The current snapshot for questions about numbers: its files may go at any moment."""
+        """A reader of the current snapshot for numbers only: its files may be deleted at any moment."""
         ...
 
     def reader(self) -> Reader:
-        """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
+        """Open a reader of the current snapshot. If it is not closed, its files go some time after its last use."""
         ...
 
     def read(self, work: Callable[[Reader], T]) -> T:
-        """Read something from the current snapshot, whose files stay for as long as it takes."""
+        """Call a function with a reader of the current snapshot; its files stay until the function returns."""
         ...
 
 
@@ -46,7 +46,7 @@ class Reader:
 
     Parameters
     ----------
-    release : lets the files go; nothing, where only numbers are asked for.
+    release : releases the files; does nothing for a reader of numbers only.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Reader:
 
     @property
     def arrangements(self) -> Arrangements:
-        """All arrangements, by name: those of tables, of parts of views, and of what is final."""
+        """All arrangements, by name: those of tables, of parts of views, and of final groups."""
         return self._snapshot.arrangements
 
     @property
@@ -86,7 +86,7 @@ class Reader:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the last step said of itself."""
+        """The summary that the last step committed."""
         return self._snapshot.summary
 
     @property
@@ -96,7 +96,7 @@ class Reader:
 
     @property
     def sources(self) -> dict[str, int]:
-        """The last micro-batch that was committed of each source."""
+        """The number of the last committed micro-batch, by source."""
         return dict(self._snapshot.sources)
 
     @property
@@ -110,7 +110,7 @@ class Reader:
         return self._aside(self._snapshot.late)
 
     def damage(self) -> list[str]:
-        """Read all files and check every checksum; gives what is wrong, a line each."""
+        """Read all files and check every checksum; returns one line per problem."""
         found = []
         for name in sorted(self._snapshot.files()):
             try:
@@ -127,11 +127,11 @@ class Reader:
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """How many rows of each table a step changes, of late, where that has been seen."""
+        """How many rows of each table recent steps changed, for the tables where that is known."""
         return self._snapshot.rates
 
     def watermark(self, table: str) -> int | None:
-        """The watermark of a table, in microseconds since 1970; None before the first."""
+        """The watermark of a table, in microseconds since 1970; None if it has none yet."""
         return self._snapshot.watermarks.get(table)
 
     # -- views --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Reader:
         return _live(self.arrangements.get(final_arrangement(view), {}))
 
     def sizes(self, view: str, parts: Iterable[str]) -> dict[str, list[tuple[int, int, int]]]:
-        """For each arrangement: (runs, entries, bytes) of each bucket."""
+        """Per arrangement, (runs, entries, bytes) of each bucket."""
         out = {}
         for part in parts:
             states = self.states(view, part).values()
@@ -161,11 +161,11 @@ class Reader:
         return out
 
     def bytes(self, view: str, parts: Iterable[str]) -> int:
-        """How large some arrangements of a view are."""
+        """The size of some arrangements of a view."""
         return sum(taken for buckets in self.sizes(view, parts).values() for _, _, taken in buckets)
 
     def changes(self, view: str) -> list[StoredRun]:
-        """What the last step changed of a view, as it was written down; each run is checked."""
+        """The changes of a view in the last step, as stored runs; the checksum of each is checked."""
         runs = [runfile.read(self._root / "runs" / name) for name in self._snapshot.changes.get(view, [])]
         for run in runs:
             run.check()
@@ -177,12 +177,12 @@ class Reader:
     # -- pins ---------------------------------------------------------------------------------------------------
 
     def held_by(self, frame: DataFrame) -> DataFrame:
-        """Have a DataFrame hold this reader, and with it the files that it reads."""
+        """Make a DataFrame hold this reader, so that the files it reads stay."""
         frame.__dict__["_headrace_reader"] = self
         return frame
 
     def close(self) -> None:
-        """Let the files go."""
+        """Release the files."""
         self._release()
 
     def __enter__(self) -> Reader:

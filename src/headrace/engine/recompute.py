@@ -1,8 +1,8 @@
 """Views that Spark computes anew in every step that changes one of their tables.
 
-They are what maintained views are measured against, and a way to keep what no maintained view can say yet. A recomputed
-view has no map side, so the runtime has nothing to do for it; its answer is put in place by the same commit that
-changes its tables, and so it is never behind them.
+They are the baseline of maintained views, and a way to keep queries that cannot be maintained yet. A recomputed view
+has no map side, so the runtime has nothing to do for it. Its new answer is part of the same commit that changes its
+tables, so it is never behind them.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from headrace.thrifty.strategy import F_SQL
 ANSWER = "answer"
 
 
-# Moments have hundreds of columns; Spark would interpret their sums, several times slower, from 100 columns on.
+# Moments have hundreds of columns; from 100 columns on Spark would interpret their sums, several times slower.
 _COMPILED = {"spark.sql.codegen.maxFields": "10000"}
 
 
 class Recomputed(ViewKernel, ABC):
-    """A view without map sides and stages: nothing of a change ever reaches it, only its tables."""
+    """A view without map sides and stages: no change reaches it, and its answer is computed from whole tables."""
 
     sides: tuple[MapSide, ...] = ()
     stages: tuple[tuple[str, ...], ...] = ()
-    part: str  # its one arrangement, all of which is in bucket 0
+    part: str  # its one arrangement, which is wholly in bucket 0
 
     @property
     @abstractmethod
@@ -74,11 +74,11 @@ class Recomputed(ViewKernel, ABC):
 
     @abstractmethod
     def run_of(self, answer: pa.Table) -> Run:
-        """Make a run of what the statement gave."""
+        """Make a run of the rows that the statement returned."""
 
     @abstractmethod
     def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
-        """Say what changed, and give the difference where the view's handle can show it."""
+        """Count the changes, and give them as a run if the view's handle can show them."""
 
     def home(self, part: str, bucket: int) -> int:
         return 0
@@ -95,7 +95,7 @@ class Recomputed(ViewKernel, ABC):
 
 @dataclass(frozen=True)
 class RecomputedQuery(Recomputed):
-    """A SQL view: the rows of its answer, in its order, numbered."""
+    """A SQL view: the rows of its answer, numbered in the order of the query."""
 
     sql: str
     columns_read: Mapping[str, tuple[str, ...]]
@@ -105,7 +105,7 @@ class RecomputedQuery(Recomputed):
 
     @property
     def starts_empty(self) -> bool:
-        return False  # a query may say something of tables that have no rows
+        return False  # a query may have an answer over empty tables
 
     @property
     def arrangements(self) -> Mapping[str, Group]:
@@ -121,7 +121,7 @@ class RecomputedQuery(Recomputed):
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the answer as they are stored: by position, as names may be anything."""
+        """The columns of the answer as stored: named by position, because their names in the query may be anything."""
         return tuple(Column(f"o{i}", kind) for i, (_, kind, _) in enumerate(self.schema))
 
     def run_of(self, answer: pa.Table) -> Run:
@@ -129,7 +129,7 @@ class RecomputedQuery(Recomputed):
         return _numbered(stored, np.ones(stored.num_rows, np.int64))
 
     def rows_of(self, run: AnyRun | None, *, diff: bool = False) -> pa.Table:
-        """Read rows back from a run, with columns by position; with `__diff` if it is a run of changes."""
+        """Read rows back from a run, with columns named by position; `diff` adds `__diff`, for a run of changes."""
         schema = arrow_schema(self.columns)
         table = schema.empty_table() if run is None else pa.table(list(run.values.values()), schema=schema)
         if diff:
@@ -150,12 +150,12 @@ class RecomputedQuery(Recomputed):
 
 @dataclass(frozen=True)
 class RecomputedMoments(Recomputed):
-    """Moments, kept as those of a maintained view are, with the features in the order that was asked for.
+    """Moments, stored as a maintained view stores them, with the features in the requested order.
 
     Parameters
     ----------
-    view : the maintained view that this is not: its answer, its tree (for F/SQL) and its shifts.
-    names, group_names : the columns of the body that are features and groups; `features` and `groups` are their
+    view : the maintained view of the same moments; its answer, its tree (for F/SQL) and its shifts are used.
+    names, group_names : the columns of the query that are features and groups; `features` and `groups` are their
         variables.
     """
 
@@ -185,11 +185,11 @@ class RecomputedMoments(Recomputed):
 
     @property
     def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
-        """What is evaluated on the rows of each source, and the variables that this gives."""
+        """Per source: the expressions evaluated on its rows, and the variables that they give."""
         return self.view.sources
 
     def with_shifts(self, shifts: Mapping[str, float]) -> RecomputedMoments:
-        """The same kernel with something taken off each feature."""
+        """The same kernel, with a shift subtracted from each feature."""
         return replace(self, view=self.view.with_shifts(shifts))
 
     @cached_property
@@ -230,12 +230,12 @@ class RecomputedMoments(Recomputed):
 
 
 def recomputed(views: Mapping[str, ViewKernel]) -> dict[str, Recomputed]:
-    """Those of some views that Spark computes anew."""
+    """The views that Spark recomputes, among the given ones."""
     return {name: view for name, view in views.items() if isinstance(view, Recomputed)}
 
 
 class Recomputer:
-    """Has Spark recompute views, in a session whose only tables are the engine's as they are after a step."""
+    """Recomputes views by Spark, in a session whose only tables are those of the engine, as they are after a step."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], store: Store) -> None:
         self._spark = spark
@@ -254,7 +254,7 @@ class Recomputer:
     def run(
         self, views: Mapping[str, Recomputed], tables: Mapping[str, TableLayout], changed: Arrangements
     ) -> BucketResult:
-        """Recompute views over tables of which some buckets have changed, in a step that is not committed yet."""
+        """Recompute views in a step that is not committed yet; `changed` holds the new state of changed buckets."""
         result = BucketResult()
         root, snapshot = str(self._store.location.root), self._store.snapshot
         for name, view in views.items():

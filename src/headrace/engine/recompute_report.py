@@ -12,7 +12,7 @@ from headrace.explain.report import THEORY, Arrangement, Report, Subject, last_s
 from headrace.explain.words import counted, one_line
 from headrace.factorized.order_text import from_json, to_text
 
-_SHOWN = 240  # characters of the statement that people see; it may be as long as a book
+_SHOWN = 240  # characters of the statement that the report shows; the whole may be as long as a book
 
 
 def report(kernel: Recomputed, subject: Subject, chosen: ViewTreeChoice | None) -> Report:
@@ -20,7 +20,7 @@ def report(kernel: Recomputed, subject: Subject, chosen: ViewTreeChoice | None) 
 
     Parameters
     ----------
-    chosen : for a query whose aggregates are pushed past joins, the order by which that was done.
+    chosen : for a query whose aggregates are pushed past joins (F/SQL), the variable order that it follows.
     """
     strategy, state = subject.strategy, subject.size(kernel.part)
     tables = {table: sorted(columns) for table, columns in kernel.reads.items()}
@@ -73,7 +73,7 @@ def report(kernel: Recomputed, subject: Subject, chosen: ViewTreeChoice | None) 
             (Edge("answer", "query"), *(Edge("query", f"table {table}") for table in tables)),
         ),
         values={
-            "tables": tables,  # with the columns that are read
+            "tables": tables,  # each with the columns that are read
             "rows_read": rows,
             "order": order,
             "order_why": order_why,

@@ -1,4 +1,4 @@
-"""The answer of a recomputed view, which is read as that of any other view."""
+"""The answer of a recomputed view, with the same methods as the answer of any other view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.runtime.openruns import OPEN
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """The rows of a view that Spark recomputes, kept as it gave them."""
+    """The rows of a view that Spark recomputes, stored as Spark returned them."""
 
     name: str
     kernel: RecomputedQuery

@@ -1,4 +1,4 @@
-"""What users ask for, as definitions: options that contradict each other are refused before anything is planned."""
+"""From the options of a user to a definition; contradicting options are refused before anything is planned."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
 
 
 def _wishes(name: str, strategy: str, refresh: str, order: VariableOrder | None, partition: str | None) -> Wishes:
-    """How a view is to be kept. Recomputing is a strategy inside, and `refresh="full"` to users."""
+    """How the user wants a view to be kept. Recomputing is a strategy internally; users write `refresh="full"`."""
     one_of("refresh", refresh, _REFRESH)
     if strategy == RECOMPUTE:
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""What `Engine.status` and `headrace status` show: all there is, as plain values."""
+"""The status of an engine as plain values, for `Engine.status` and `headrace status`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
 
 def _numbers(catalogue: Catalogue, aside: Mapping[str, Sequence[Path]]) -> dict[str, int]:
     """How many rows of each table are set aside."""
-    known = catalogue.schemas  # an engine that only reads may not know the latest tables
+    known = catalogue.schemas  # a read-only engine may not know the latest tables
     return {table: quarantine.read(known[table], files).num_rows for table, files in aside.items() if table in known}
 
 

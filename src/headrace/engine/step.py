@@ -1,4 +1,4 @@
-"""What a step did: the answer of `engine.apply`."""
+"""What a step did: the result of `Engine.apply`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Step:
     rows : changed rows applied, by table.
     seconds : from the call to the commit.
     state_bytes : size of all runs after the step.
-    views : what each view changed.
+    views : the changes of each view, counted.
     ran : "driver" or "job".
-    why : why it ran there.
+    why : why the step ran there.
     quarantined : bad rows set aside, by table.
     late : rows older than the watermark, set aside, by table.
-    closed : groups whose windows closed, so that they are final, by view.
+    closed : groups that became final because their windows closed, by view.
     skipped : True when this micro-batch had been committed before; nothing was done.
     """
 

@@ -1,8 +1,8 @@
 """Running a step: where it runs, what Catalyst evaluates, what happens to bad rows.
 
-The size of the change decides the place. A batch that the driver has and that is small is cheaper to apply than a
-Spark job is to start, so the driver runs the kernels itself; a larger one becomes a file that tasks share; a Spark
-DataFrame is never brought to the driver.
+The size of the change decides the place. Applying a small batch that the driver already has costs less than starting a
+Spark job, so the driver runs the kernels itself; a larger batch becomes a file that tasks share; a Spark DataFrame is
+never brought to the driver.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What running a program gave, and where it ran and why."""
+    """The result of running a program, where it ran, and why there."""
 
     result: BucketResult
     ran: str
     why: str
     bad: dict[str, BadRows]
     late: dict[str, BadRows] = field(default_factory=dict)
-    watermarks: dict[str, int] = field(default_factory=dict)  # those that moved
+    watermarks: dict[str, int] = field(default_factory=dict)  # the watermarks that moved
 
 
 class StepRunner:
@@ -68,7 +68,7 @@ class StepRunner:
         self.driver_rows = driver_rows or (LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS)
 
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
-        """Run a program; raises BadRowsError, or sets bad rows aside, before anything could be committed."""
+        """Run a program; raises BadRowsError or sets bad rows aside, always before a commit."""
         outcome = self._attempt(program, inputs, views)
         if not outcome.result.bad or on_bad_rows != "quarantine":
             return _good(program, outcome)
@@ -82,7 +82,7 @@ class StepRunner:
         try:
             return self._place(program, inputs, views)
         except NeedsCatalyst:
-            # A value that native evaluation leaves to Spark (an overflow, say): the same step, evaluated by Catalyst.
+            # Kernels leave some values to Spark (an overflow, say): run the same step again, evaluated by Catalyst.
             return self._place(all_by_catalyst(program), inputs, views)
 
     def _place(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
@@ -166,7 +166,7 @@ def _collected(task: TableTask, frame: DataFrame) -> ChangeBatch:
 
 
 def by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
-    """Put the bad rows of each table together; a row that breaks the rules of several judges is named once."""
+    """Put the bad rows of each table together; a row that breaks several rules is named once."""
     found = {}
     for task in program.tables:
         kept: list[BadRows] = []

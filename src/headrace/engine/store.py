@@ -41,7 +41,7 @@ class Store:
         self.settings: Settings
 
     def open(self, buckets: int, sql: dict[str, str]) -> None:
-        """Read what is there, or make a new location; a writer also removes orphans."""
+        """Read an existing location, or make a new one; a writer also removes orphans."""
         if not self.read_only:
             self.location.check_usable()
             self.location.lock()
@@ -63,7 +63,7 @@ class Store:
             raise
 
     def refresh(self) -> None:
-        """Read the log again. A reader may meet a writer that replaces records by a checkpoint, and looks once more."""
+        """Read the log again; a read-only engine retries if a writer is replacing records by a checkpoint."""
         for attempt in range(_ATTEMPTS):
             try:
                 self.snapshot = self._log.load()
@@ -74,11 +74,11 @@ class Store:
 
     @property
     def latest(self) -> Reader:
-        """The current snapshot for questions about numbers: its files may go at any moment."""
+        """A reader of the current snapshot for numbers only: its files may be deleted at any moment."""
         return Reader(self.location.root, self.settings.buckets, self.snapshot)
 
     def reader(self) -> Reader:
-        """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
+        """Open a reader of the current snapshot. If it is not closed, its files go some time after its last use."""
         self._check_open()
         if self.read_only:
             self.refresh()
@@ -95,9 +95,9 @@ class Store:
         return reader
 
     def read(self, work: Callable[[Reader], T]) -> T:
-        """Read something from the current snapshot, whose files stay for as long as it takes.
+        """Call a function with a reader of the current snapshot; its files stay until the function returns.
 
-        A reader in another process cannot pin files; when the writer has removed some, it reads what is current.
+        A reader in another process cannot pin files: if the writer has removed some, it reads the latest snapshot.
         """
         for _ in range(_ATTEMPTS):
             with self.reader() as reader:
@@ -141,13 +141,13 @@ class Store:
         self._bury()
 
     def roll_back(self) -> None:
-        """Forget a step that failed: what was committed is what the log says, and every other file goes."""
-        # Read again, because an interrupt may have come between the commit and the moment this object learnt of it.
+        """Undo a failed step: the state is again what the log says, and all other files are removed."""
+        # The log is read again, because an interrupt may have come right after the commit, before `snapshot` was set.
         self.snapshot = self._log.load()
         self.remove_orphans()
 
     def next_record(self, **changes: Any) -> Record:
-        """A record that follows the current snapshot and keeps what the last step reported."""
+        """A record that follows the current snapshot and keeps the summary of the last step."""
         snapshot = self.snapshot
         base = Record(snapshot.version + 1, snapshot.step, changes=snapshot.changes, summary=snapshot.summary)
         return replace(base, **changes)
@@ -192,6 +192,6 @@ class Store:
             gone = self._doomed - self._pinned()
             self._doomed -= gone
         for name in gone:
-            with contextlib.suppress(OSError):  # the step has happened; the next open tries again
+            with contextlib.suppress(OSError):  # the step has happened; the next open removes it
                 (self.location.runs / name).unlink(missing_ok=True)
         OPEN.forget(str(self.location.root), gone)

@@ -1,4 +1,4 @@
-"""Structured Streaming as a source of steps: one step a micro-batch, each exactly once.
+"""Structured Streaming as a source of steps: one step per micro-batch, each exactly once.
 
 Spark keeps the offsets of a source in its checkpoint, inside the location, and numbers its micro-batches. The number is
 committed with the step it made, so a micro-batch that Spark hands over again after a crash is recognised and skipped.
@@ -35,7 +35,7 @@ class Streams:
     Parameters
     ----------
     apply : makes a step, as `Engine.apply` does.
-    lock : what a step holds while it is under way.
+    lock : the lock that a step holds while it runs.
     checkpoints : the folder for Spark's offsets.
     """
 

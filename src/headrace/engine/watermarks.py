@@ -1,8 +1,8 @@
 """Watermarks of tables, and the windows that they close.
 
-A table's watermark is the latest time it has seen, less the delay that its rows may have. It follows from what a step
-has committed and never goes back. In a view that was made with `final=True`, windows that end at the watermark or
-before it are over: no row can come for them that is not late. The step that gets there takes them out of the state and
+A table's watermark is the latest time it has seen, minus the allowed delay of its rows. It follows from committed steps
+and never goes back. In a view that was made with `final=True`, windows that end at the watermark or before it are over:
+any further row for them would be late. The step that moves the watermark there takes these windows out of the state and
 adds them to the view's final rows.
 """
 
@@ -32,11 +32,11 @@ from headrace.runtime.stages import each
 
 @dataclass(frozen=True)
 class WindowsOf:
-    """The windows of a view that close: by which of its keys, and how far that is from the end of a window."""
+    """How the windows of a view close: which of its keys is a bound of the window, and how far it is from the end."""
 
     table: str
     key: int
-    length: int  # what a key is before the end of its window: nothing, if it is the end
+    length: int  # from the key to the end of its window; 0 if the key is the end
     slide: int
     phase: int  # windows end at this, plus any multiple of the slide
 
@@ -45,7 +45,7 @@ class WindowsOf:
         return mark - self.length
 
     def due(self, before: int | None, mark: int) -> bool:
-        """Whether a window may end after one watermark and not after the other."""
+        """Whether the end of a window may lie between two watermarks: after `before`, and not after `mark`."""
         return before is None or (mark - self.phase) // self.slide > (before - self.phase) // self.slide
 
 
@@ -60,7 +60,7 @@ def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) 
 
     Raises
     ------
-    SchemaError : the view has none, or it could not say which of them are over.
+    SchemaError : the view has no such windows, or it cannot be known which of them are over.
     """
     sources, answer = view.kernel.row_keys, view.answer
     table = sources[0][0] if sources else ""
@@ -102,7 +102,7 @@ class Windows:
     def close(
         self, outcome: Outcome, program: Program, tables: Mapping[str, TableLayout], views: Mapping[str, PlannedView]
     ) -> Outcome:
-        """Move the watermarks by what a step brought, and close what is over by then."""
+        """Move the watermarks by the rows of a step, and close the windows that are over then."""
         snapshot = self._store.snapshot
         marks = advanced(tables, snapshot.watermarks, outcome.result.newest)
         if marks:
@@ -120,7 +120,7 @@ class Windows:
     def close_filled(
         self, name: str, view: PlannedView, tables: Mapping[str, TableLayout], program: Program, result: BucketResult
     ) -> None:
-        """Close what is over in a view that was just filled."""
+        """Close the windows that are over in a view that was just filled."""
         snapshot = self._store.snapshot
         if is_final(view):
             windows = windows_of(name, view, {table: layout.schema for table, layout in tables.items()})
@@ -171,14 +171,14 @@ def _files(arrangements: Arrangements) -> set[str]:
 def _window(
     table: str, column: str, key: int, sources: Sequence[tuple[str, tuple[Expression, ...]]]
 ) -> WindowsOf | None:
-    """What one of the keys is, if it is the same bound of a window of the watermark column in all sources."""
+    """How windows close by one of the keys; None unless it is the same bound of a window in all sources."""
     bounds = [window_bound(keys[key]) for _, keys in sources]
     first = bounds[0]
     if first is None or not all(bound is not None and _is_like(bound, first, column) for bound in bounds):
         return None
     if first.is_end:
         return WindowsOf(table, key, 0, first.slide, first.offset + first.duration)
-    # The start does not tell how long a window is, unless each row is in one only.
+    # The start of a window does not tell its end, unless each row is in one window only.
     return WindowsOf(table, key, first.slide, first.slide, first.offset) if len(bounds) == 1 else None
 
 

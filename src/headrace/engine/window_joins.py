@@ -45,7 +45,7 @@ Names = str | Sequence[str]
 
 
 def definition_of(left: str, right: str, asked: Mapping[str, Any]) -> Definition:
-    """What was asked for, as the commit log keeps it."""
+    """The definition of a window join, as the commit log keeps it."""
     plain: dict[str, Any] = {
         what: str(duration_of(what, given)) if what in _DURATIONS else given
         for what, given in asked.items()
@@ -60,7 +60,7 @@ def definition_of(left: str, right: str, asked: Mapping[str, Any]) -> Definition
 def plan_window_join(
     name: str, definition: Definition, tables: Mapping[str, TableSchema], seed: int
 ) -> PlannedView[WindowView, WindowAnswer]:
-    """Plan a window join; refused where its tables cannot be joined by windows."""
+    """Plan a window join; raises if its tables cannot be joined by windows."""
     asked = definition.request
     assert isinstance(asked, WindowJoinRequest)
     spec = WindowSpec.parse(
@@ -71,7 +71,7 @@ def plan_window_join(
         agg=asked.agg,
         within=asked.within,
     )
-    make_estimator(asked.estimator, spec, interval=asked.interval)  # says what is wrong with either
+    make_estimator(asked.estimator, spec, interval=asked.interval)  # raises if the estimator or the interval is wrong
     if asked.revisions not in REVISIONS:
         raise SchemaError(
             f"window join {name!r}: revisions={asked.revisions!r} is not known",
@@ -146,7 +146,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class WindowAnswers:
-    """The windows that have been answered, in their order."""
+    """The answers of a window join, in the order of windows."""
 
     name: str
     kernel: WindowView
@@ -178,7 +178,7 @@ class WindowAnswers:
         return read_answers(self.kernel.spec, reader.changes(self.name), diff=DIFF)
 
     def at_the_end(self, reader: Reader) -> pa.Table:
-        """The answers if no row is to come any more."""
+        """The answers, given that no more rows will come."""
         state, answers = (reader.runs(self.name, part) for part in (ESTIMATOR_STATE, ANSWERS))
         return read_answers(self.kernel.spec, self.kernel.at_the_end(state, answers))
 
@@ -187,14 +187,14 @@ class WindowAnswers:
         return read_late(self.kernel, reader.runs(self.name, LATE))
 
     def by_key(self, reader: Reader, ended: bool) -> pa.Table:
-        """What each key of each window comes to."""
+        """The result per key of each window."""
         restored, _ = self.kernel.restored(reader.runs(self.name, ESTIMATOR_STATE))
         groups = Groups(self.kernel, math.inf if ended else restored.closed)
         return groups.read(reader.runs(self.name, GROUPS), reader.runs(self.name, KEYS))
 
 
 class WindowJoinView(AnswerHandle):
-    """A maintained window join: a row for each window that has been answered."""
+    """A maintained window join: one row per answered window."""
 
     def __init__(self, access: Access, entry: Entry) -> None:
         assert isinstance(entry.planned.answer, WindowAnswer)
@@ -202,20 +202,20 @@ class WindowJoinView(AnswerHandle):
         super().__init__(access, entry, self._answers)
 
     def at_the_end(self) -> pa.Table:
-        """The answers if no row is to come any more: also of windows whose moment no arrival has reached."""
+        """The answers, given that no more rows will come; they include windows that no arrival has made due."""
         self._entry.check_there()
         return self._access.state.read(self._answers.at_the_end)
 
     def late(self) -> pa.Table:
-        """The rows that came after the horizon, with the side that they are of; they are in no answer."""
+        """The rows that came after the horizon, each with its side (left or right); they are in no answer."""
         self._entry.check_there()
         return self._access.state.read(self._answers.late)
 
     def by_key(self, *, ended: bool = False) -> pa.Table:
-        """What each key of each window comes to by what has arrived, and whether that is final; exact, not estimated.
+        """The exact result per key of each window over the rows that have arrived, and whether it is final.
 
-        Only for a window join that was created with by_key=True. Keys without a match have no row. With `ended`, no row
-        is to come any more, and all is final.
+        Only for a window join that was created with by_key=True. Keys without a match have no row. `ended` means that
+        no more rows will come, so that all results are final.
         """
         self._entry.check_there()
         if not self._answers.kernel.by_key:
@@ -230,7 +230,7 @@ class WindowJoinView(AnswerHandle):
 
 
 def _count(runs: Sequence[StoredRun]) -> int:
-    """How many rows the entries of some runs stand for."""
+    """How many rows some runs hold, copies counted."""
     return sum(int(run.payload[0].sum()) for run in runs)
 
 

@@ -1,7 +1,7 @@
-"""`hr.window_join`: two DataFrames joined by windows of time, streams as they come, bounded ones as if they came again.
+"""`hr.window_join`: two DataFrames joined by windows of time. Streams are read live; bounded ones are replayed.
 
-Rows of both sides go into one table, so that those which arrive together are seen together: two streams of their own
-would take turns, and time would pass for one before the other was heard.
+Rows of both sides go into one table, so that rows which arrive together are in one step. Two separate streams would
+take turns, and the clock of the join would advance by one stream before the rows of the other were read.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def window_join(
 ) -> WindowJoinStream:
     """Join two DataFrames by windows of time, and answer each window before all of its rows have come.
 
-    A join of two streaming DataFrames is started and stopped; its state is at `location`, and a join that is made there
-    again goes on where it was. Two bounded ones are played again in the order of `arrival`, to their end, at once. Rows
-    that cannot be right (no key or time, an event after its arrival) are set aside.
+    A join of two streaming DataFrames is started and stopped; its state is at `location`, and a new join at the same
+    location continues where the last one stopped. Two bounded DataFrames are replayed at once, to their end, in the
+    order of `arrival`. Rows that cannot be right (no key or time, an event after its arrival) are set aside.
 
     Parameters
     ----------
-    on, time, arrival : columns that both DataFrames have. Without an arrival, rows of streams arrive as they are read.
+    on, time, arrival : columns that both DataFrames have. Without `arrival`, rows of streams arrive when they are read.
     window, slide, emit_after, horizon, within, agg, estimator, interval, revisions, by_key : as for
         `Engine.window_join`.
-    location : a folder for what a join of streams must remember; bounded DataFrames need none.
+    location : a folder for the state of a join of streams; bounded DataFrames need none.
 
-    The rows of `to_df()`: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
+    The columns of `to_df()`: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
     asked = {"window": window, "slide": slide, "emit_after": emit_after, "horizon": horizon, "agg": agg}
@@ -88,7 +88,7 @@ def window_join(
 
 @dataclass(frozen=True)
 class _Sides:
-    """Two DataFrames as one: the rows of the table of arrivals."""
+    """The two DataFrames as one: the rows of the one table that the join reads."""
 
     left: DataFrame
     right: DataFrame
@@ -164,7 +164,7 @@ class WindowJoinStream:
         self._has_ended = not sides.is_streaming()
         folder = location or Path(tempfile.mkdtemp(prefix="headrace-window-join-"))
         self._engine = Engine(sides.left.sparkSession, folder, on_bad_rows="quarantine")
-        # Nobody has to close what has ended: it goes with the object.
+        # A join that has ended need not be closed: its folder is removed with the object.
         self._end = weakref.finalize(self, _end, self._engine, folder) if location is None else None
         try:
             self._engine.table(_TABLE, columns, append_only=True, keep_rows=False)
@@ -210,11 +210,11 @@ class WindowJoinStream:
         return self.to_arrow().to_pandas()
 
     def by_key(self) -> pa.Table:
-        """What each key of each window comes to, if that was asked for."""
+        """The result per key of each window, if the join was made with by_key=True."""
         return self._view.by_key(ended=self._has_ended)
 
     def changes(self) -> pa.Table:
-        """What the last batch changed, with `__diff`."""
+        """The changes of the last micro-batch, with `__diff`."""
         return self._view.changes()
 
     def late(self) -> pa.Table:
@@ -230,7 +230,7 @@ class WindowJoinStream:
         return self._engine.quarantine(_TABLE)
 
     def close(self) -> None:
-        """Stop, and let go of the location."""
+        """Stop, and release the location."""
         if self._end is not None:
             self._end()
         self._engine.close()

@@ -1,8 +1,8 @@
 """What the payloads of a plan's views are, and how they multiply.
 
-The triggers of a plan only say which keys meet. What happens to the payloads then is an algebra: covariance triples for
-models, sums of products for SQL. Lifting and summing, and multiplying and summing, are one operation each, so that no
-payload is ever made for a row.
+The triggers of a plan only say which keys meet; an algebra says how their payloads multiply: covariance triples for
+models, sums of products for SQL. Lifting and summing is one operation, and so is multiplying and summing, so no payload
+is ever made for a single row.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Algebra(Protocol):
         ...
 
     def complete(self, leaf: int, rows: Evaluated) -> NDArray[np.bool_] | None:
-        """Which rows have all that is needed to take part; None if all have."""
+        """Which rows take part, because no value that they need is NULL; None if all do."""
         ...
 
     def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
-        """Prepare rows to be lifted: the result lifts those at some positions and sums them by group."""
+        """Prepare rows to be lifted; returns a function that lifts rows by position and sums them by group."""
         ...
 
     def multiply(

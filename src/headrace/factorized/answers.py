@@ -27,7 +27,7 @@ MOMENTS = "moments"
 
 @dataclass(frozen=True)
 class GroupsAnswer:
-    """The groups of a SQL view, kept as those of a view over one table are."""
+    """The groups of a SQL view, stored like those of a view over one table."""
 
     layout: ViewLayout
     algebra: SumsAlgebra
@@ -53,7 +53,7 @@ class MomentsAnswer:
     """Covariance triples by group; without groups, one triple."""
 
     keys: KeyLayout
-    names: tuple[str, ...]  # the variables that group
+    names: tuple[str, ...]  # the variables of GROUP BY
     order: tuple[str, ...]  # the order of the root's keys
     degree: int
     variables: Variables
@@ -88,7 +88,7 @@ def regrouped(
     names: Sequence[str],
     payload: Payload,
 ) -> Run:
-    """Bring a change of the root to the keys of the answer."""
+    """Rewrite a change of the root view with the keys of the answer."""
     slices = variables.slices(order)
     words = variables.group_key(layout, {name: root.words[at] for name, at in slices.items()}, names, root.rows)
     sorted_rows = kernels.sort_order(words)

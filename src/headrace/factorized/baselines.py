@@ -1,8 +1,8 @@
 """The strategies that factorized maintenance is measured against, as plans of the same form.
 
-*First-order* keeps the relations as they are and joins a change with all of them. *Recursive* is DBToaster's: for each
-relation it keeps the rest of the query, in connected pieces, and maintains these pieces the same way, all the way down.
-Both run on the kernels that run factorized plans, so a comparison measures the plans.
+*First-order* keeps the relations as they are and joins a change with all others. *Recursive* is DBToaster's strategy:
+per relation it keeps the rest of the query, in connected pieces, and maintains these pieces the same way, recursively.
+Both run on the kernels of factorized plans, so a comparison measures the plans only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.plan.hypergraph import Hypergraph
 
 
 def first_order(query: Hypergraph, features: Collection[str], updatable: Collection[str]) -> MaintenancePlan:
-    """Keep every relation with all its variables; a change is joined with all others."""
+    """Keep every relation with all its variables; a change of one is joined with all others."""
     names = [relation.name for relation in query.relations]
     lifted = tuple(v for v in query.variables if v in features and v not in query.free)
     root = View(
@@ -42,7 +42,7 @@ def first_order(query: Hypergraph, features: Collection[str], updatable: Collect
 
 
 def recursive(query: Hypergraph, features: Collection[str], updatable: Collection[str]) -> MaintenancePlan:
-    """Keep, for each relation, the connected pieces of the rest of the query, and so on for each piece."""
+    """Keep, per relation, the connected pieces of the rest of the query, and recursively so for each piece."""
     return _Recursive(query, frozenset(features), frozenset(updatable)).plan()
 
 
@@ -95,7 +95,7 @@ class _Recursive:
         return frozenset(v for name in relations for v in self.query.relation(name).variables)
 
     def _pieces(self, relations: frozenset[str], without: str) -> list[frozenset[str]]:
-        """What is still connected once the variables of one relation have values."""
+        """The connected pieces of the other relations, once the variables of one relation are fixed."""
         bound = set(self.query.relation(without).variables)
         left = sorted(relations)
         found = []

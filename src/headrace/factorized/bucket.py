@@ -1,8 +1,8 @@
-"""One bucket of a plan in one step: triggers run one after the other, and what they change is added up.
+"""One bucket of a plan in one step: triggers run one after the other, and their changes are added up.
 
-Changes of several relations in a step are handled one relation at a time: each trigger sees what the ones before it
-changed, so together they give the change of the whole join, products of changes included. Relations that never change
-again come first, so views that only filling needs never have to be stored.
+Changes of several relations in a step are handled one relation at a time: each trigger sees the changes of the triggers
+before it, so together they give the change of the whole join, including products of changes. Relations that never
+change again come first, so views that are needed only for filling never have to be stored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Bucket:
         self._arranged: dict[tuple[int, int], list[Run]] = {}
 
     def run(self, changes: Mapping[str, Sequence[Run]]) -> None:
-        """Run the triggers of the inputs that have changed; changes are those of their leaf views."""
+        """Run the triggers of the changed inputs; `changes` holds the changes of their leaf views."""
         triggers = sorted(self.stage.triggers, key=lambda trigger: trigger.relation not in self.plan.static)
         for trigger in triggers:
             given = [run for run in changes.get(trigger.relation, ()) if run.rows]
@@ -94,7 +94,7 @@ class Bucket:
 
 
 def without_residue(group: Group, before: Sequence[AnyRun], change: Run) -> Run:
-    """Remove keys that vanish exactly: no rounding residue may be there if they return.
+    """Remove vanishing keys exactly, so that no rounding residue is left if they return.
 
     A key vanishes only where its count goes down, so nothing is looked up for insertions.
     """

@@ -1,8 +1,8 @@
 """The delta of a view: the join of one change with other views, summed by the keys that stay.
 
-This is the one loop of factorized maintenance. A change is joined with its siblings, the most bound first; a sibling
-that is found by its whole key is looked up, one that is not is listed. The rows of the join exist only as positions;
-payloads are multiplied straight into the sums of the result.
+This is the one loop of factorized maintenance. A change is joined with its siblings, the most bound first: a sibling
+whose whole key is bound is looked up; of others, all entries with the bound keys are listed. The rows of the join exist
+only as positions; payloads are multiplied straight into the sums of the result.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Reader = Callable[[int, int], Sequence[AnyRun]]
 
 @dataclass
 class _Matches:
-    """Rows of a join in the making. A row is a position in each factor that has been joined, and nothing else."""
+    """Rows of a join in progress. A row is nothing but one position per factor that has been joined."""
 
     rows: int
-    index: dict[int, Positions]  # by factor: the entry of it that each row has
-    words: dict[str, tuple[int, Words]]  # by variable: a factor that has it, and its words there
+    index: dict[int, Positions]  # per factor: the position of each row's entry
+    words: dict[str, tuple[int, Words]]  # per variable: a factor that has it, and its words there
     texts: dict[str, tuple[int, pa.Array]]
 
     def take(self, positions: Positions) -> None:
@@ -102,7 +102,7 @@ def _join(
     runs: Sequence[AnyRun],
     order: tuple[str, ...],
 ) -> Payload:
-    """Join the matches with one more factor; gives its payloads, to which the matches' index refers."""
+    """Join the matches with one more factor; returns the payloads that the index of the matches refers to."""
     bound = keys[: probe.bound]
     if not bound:
         return _product(group, variables, keys, probe.slot, matches, runs)
@@ -135,7 +135,7 @@ def _join(
 def _product(
     group: Group, variables: Variables, keys: Sequence[str], slot: int, matches: _Matches, runs: Sequence[AnyRun]
 ) -> Payload:
-    """Pair every row with every entry: the factor shares no variable with what is there."""
+    """Pair every row with every entry of a factor that shares no variable with the factors joined so far."""
     entries = merge(group, list(runs))  # type: ignore[arg-type]
     rows = matches.rows
     matches.take(np.repeat(np.arange(rows), entries.rows))
@@ -151,7 +151,7 @@ def _expanded(first: Positions, last: Positions) -> tuple[Positions, Positions]:
 
 
 def grouped(words: Words, is_sorted: bool) -> tuple[Words, Positions, Positions]:
-    """Find the distinct keys, ascending, which of them each row has, and a row that has each."""
+    """Find the distinct keys, ascending; per row, the number of its key; and per key, one row that has it."""
     n = words.shape[1]
     group_of, first = np.empty(n, np.int64), np.empty(n, np.int64)
     if is_sorted:
@@ -173,7 +173,7 @@ def grouped(words: Words, is_sorted: bool) -> tuple[Words, Positions, Positions]
 
 
 def in_order(variables: Variables, run: Run, order: Sequence[str], wanted: Sequence[str]) -> Run:
-    """Bring a run from one order of its keys to another."""
+    """Rearrange a run from one order of its keys to another."""
     if tuple(order) == tuple(wanted):
         return run
     slices = variables.slices(order)

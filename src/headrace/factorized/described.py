@@ -1,7 +1,7 @@
 """The views of a join's plan in words: names, sizes, why each is kept, and what a change adds to it.
 
-A plan is numbers that point at each other, made for what executes it. Here its views get names and reasons, as values
-that JSON can hold; the report is made of these and of nothing else.
+A plan is written for the executor, as numbers that point at each other. Here its views get names and reasons, as values
+that JSON can hold; the report is made of these alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONSTANT, MATCHES, BY_KEY = "constant a key", "as many as match", "by its whole 
 
 @dataclass(frozen=True)
 class DescribedView:
-    """One view of a plan: what it maps to what, whether it is kept and why, and its size."""
+    """One view of a plan: its keys and payload, whether it is kept and why, and its size."""
 
     name: str
     keys: tuple[str, ...]
@@ -39,7 +39,7 @@ class DescribedView:
     arrangements: tuple[tuple[str, ...], ...]  # the orders of its keys in which it is stored
     entries: int
     bytes: int
-    relation: str | None  # a leaf: the relation it sums
+    relation: str | None  # for a leaf, the relation that it sums
     children: tuple[str, ...]  # the views that it is a join of
     read_by: tuple[str, ...]  # the relations whose changes are joined with it
     changes: dict[str, str]  # relation -> what a change of it adds to this view
@@ -70,7 +70,7 @@ def described_views(plan: MaintenancePlan, algebra: Algebra, words: Words, subje
 
 
 def _parts(plan: MaintenancePlan, number: int, subject: Subject) -> list[str]:
-    """The arrangements of a view; those that no view of the plan has are the answer's."""
+    """The names of a view's arrangements; those that belong to no view of the plan are the answer's."""
     if number != plan.root:
         return [part_name(number, order) for order in range(len(plan.views[number].orders))]
     of_tree = {part_name(i, order) for i, view in enumerate(plan.views) for order in range(len(view.orders))}
@@ -80,7 +80,7 @@ def _parts(plan: MaintenancePlan, number: int, subject: Subject) -> list[str]:
 def arrangements(
     plan: MaintenancePlan, words: Words, views: tuple[DescribedView, ...], subject: Subject
 ) -> Iterator[Arrangement]:
-    """All that views keep, in every order of their keys."""
+    """All arrangements of the views, one per order of keys."""
     described = {view.name: view for view in views}
     for i, name in enumerate(words.names):
         view = described[name]
@@ -116,7 +116,7 @@ def _read_by(plan: MaintenancePlan, number: int) -> tuple[str, ...]:
 
 
 def change_of(name: str) -> str:
-    """What the change of a view is called."""
+    """The name of the change of a view."""
     return f"d{name}" if name.startswith("V_") else f"d({name})"
 
 
@@ -127,7 +127,7 @@ class Words:
         self.plan = plan
         seen: Counter[str] = Counter()
         self.names: list[str] = []
-        for view in plan.views:  # names of relations can make two views' names the same
+        for view in plan.views:  # two views may get the same name, depending on the names of relations
             seen[view.name] += 1
             self.names.append(view.name if seen[view.name] == 1 else f"{view.name} ({seen[view.name]})")
         joined: dict[int, dict[int, None]] = {i: {} for i in range(len(plan.views))}
@@ -170,7 +170,7 @@ class Words:
         return f"by {', '.join(order[: probe.bound])}, all matches"
 
     def changes(self, number: int) -> dict[str, str]:
-        """For each relation below a view, what a change of it adds to the view."""
+        """Per relation below a view, what a change of that relation adds to the view."""
         view, out = self.plan.views[number], {}
         for trigger in self.plan.triggers:
             if trigger.leaf == number:
@@ -182,14 +182,14 @@ class Words:
 
 
 def shortened(order: VariableOrder, query: Hypergraph) -> VariableOrder:
-    """The order without the chains of local variables at its bottom: they find their place again when it is read."""
+    """The order without the chains of local variables at its bottom, which are restored when it is read again."""
     local = frozenset(query.local_variables)
 
     def only_local(node: Node) -> bool:
         return node.variable in local and not node.children and not node.stop_pushdown
 
     def shorten(node: Node) -> Node:
-        # Children come first, so a chain is taken off from its end, and its relation moves up with each step.
+        # Children come first, so a chain is removed from its end, and its relation moves up by one node each time.
         gone = [child for child in node.children if only_local(child)]
         stay = tuple(child for child in node.children if not only_local(child))
         relations = {*node.relations, *(name for child in gone for name in child.relations)}
@@ -199,8 +199,8 @@ def shortened(order: VariableOrder, query: Hypergraph) -> VariableOrder:
 
 
 def written_order(order: VariableOrder) -> str:
-    """An order in a form that can be given back."""
+    """An order in a form that users can pass to a view again."""
     try:
         return to_text(order)
-    except VariableOrderError:  # a name that fits no line; the JSON can be read back too
+    except VariableOrderError:  # a name that the text form cannot hold; JSON can be read back too
         return json.dumps(to_json(order))

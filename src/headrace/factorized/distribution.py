@@ -18,7 +18,7 @@ from headrace.factorized.order_search import Sizes
 from headrace.plan.assumptions import CHANGED_SHARE
 
 STAGE_ROWS = 100_000
-"""How many rows could be handled in the time that one more exchange takes."""
+"""How many rows are handled in the time of one more exchange."""
 _MOST_CUTS = 8  # with more views than this, only single cuts are tried
 
 
@@ -42,8 +42,8 @@ def distributed(
 
     Parameters
     ----------
-    wanted : one stage, partitioned by this variable.
-    fixed : a choice made before: the variable of each part, by the name of the view that it computes.
+    wanted : if given, there is one stage, partitioned by this variable.
+    fixed : an earlier choice: the variable of each part, by the name of the view that the part computes.
     """
     parts = _Parts(plan, sizes, buckets)
     if fixed is not None:
@@ -56,7 +56,7 @@ def distributed(
 
 
 class _Parts:
-    """The parts that a set of cuts leaves of a plan's tree of views."""
+    """The parts into which a set of cuts divides the tree of views of a plan."""
 
     def __init__(self, plan: MaintenancePlan, sizes: Sizes, buckets: int) -> None:
         self.plan = plan
@@ -79,7 +79,7 @@ class _Parts:
         return view
 
     def inputs(self, root: int, cuts: frozenset[int]) -> list[int]:
-        """What comes into a part: changes of relations, and of views that other parts compute."""
+        """The inputs of a part: relations, and views that other parts compute."""
         leaves = [trigger.leaf for trigger in self.plan.triggers]
         if not self.is_tree:
             return leaves
@@ -129,7 +129,7 @@ class _Parts:
 
     def build(self, spread: Spread, why: str) -> MaintenancePlan:
         cuts, levels = spread.cuts, self.levels(spread.cuts)
-        # A part computes views from the bottom up, so numbers of views fall; the answer's part is the last.
+        # Lower parts run first, ordered by level and by the number of their view; the part of the answer is the last.
         roots = sorted((*cuts, self.plan.root), key=lambda root: (levels[root], root == self.plan.root, root))
         stages, stage_of = [], {}
         for number, root in enumerate(roots):

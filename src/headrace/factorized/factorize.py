@@ -1,7 +1,7 @@
 """Factorized maintenance: one view tree for all relations, and one trigger per relation, up its path.
 
-A change of a relation passes every view between its leaf and the root (the delta tree of Figure 7); at each of them it
-is joined with the views beside it, which are kept because something below a sibling can change.
+A change of a relation passes every view between its leaf and the root (the delta tree of Figure 7). At each view it is
+joined with the sibling views, which are kept for this purpose if a relation beside them can change.
 """
 
 from __future__ import annotations

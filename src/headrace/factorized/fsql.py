@@ -2,8 +2,8 @@
 
 The tree becomes nested subqueries, each of which joins and sums as its view does. SQL has no covariance triples, so
 their product is written out: one column for the count, one per sum, and one per product, of which there are
-quadratically many. That is the baseline which payloads in a ring are measured against; beside it is the one that sums
-over the join as it is.
+quadratically many. This query is a baseline for payloads in a ring. A second baseline, `over_rows`, sums over the
+unchanged join.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def rewrite(
 
 
 def over_rows(body: str, features: Sequence[str], groups: Sequence[str], shifts: Sequence[float]) -> str:
-    """Write the moments of the columns of a query, without any rewriting; the columns are those of `rewrite`."""
+    """Write the moments of a query's columns as sums over the unchanged query, with the columns of `rewrite`."""
     picked = [f"{quoted(name)} AS g{i}" for i, name in enumerate(groups)]
     numbers = [_number(quoted(name), shift) for name, shift in zip(features, shifts, strict=True)]
     picked += [f"{number} AS x{i}" for i, number in enumerate(numbers)]
     factors = [_lifted(i, f"x{i}") for i in range(len(features))]
     names = [f"g{i}" for i in range(len(groups))]
     there = [f"x{i} IS NOT NULL" for i in range(len(features))]
-    # The body ends with a line of its own, because a comment may be the last thing in it.
+    # A line break follows the body, because the body may end with a comment.
     rows = f"(SELECT {', '.join(picked)} FROM (\n{body}\n) AS body) AS rows"
     return _select(names, names, _product(factors), rows, there)
 
@@ -66,7 +66,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Factor:
-    """A payload as SQL terms: its count (nothing for 1), sums by feature and products by pairs of features."""
+    """A payload as SQL terms: its count (empty for 1), its sums per feature and its products per pair of features."""
 
     count: str = ""
     sums: dict[int, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """A view over a join as the runtime sees it: one map side per source, the plan's stages, and a stage for the answer.
 
-A stage runs its triggers in every bucket and sends each bucket's share of the change of its view on: to the stage that
-reads the view, or to the answer, which adds the shares up by its own key. So the root is a sum over buckets, and no
+A stage runs its triggers in every bucket and sends on each bucket's share of the change of its view: to the stage that
+reads the view, or to the answer, which adds up the shares by its own key. So the root is a sum over buckets, and no
 task sees all of it.
 """
 
@@ -32,7 +32,7 @@ from headrace.rings import Group
 
 
 class Answer(Protocol):
-    """What becomes of the root's changes."""
+    """How changes of the root become changes of the answer."""
 
     @property
     def arrangements(self) -> Mapping[str, Group]:
@@ -61,17 +61,17 @@ class JoinView(ViewKernel):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The variables whose moments the answer has, in their order; of moments only."""
+        """The variables whose moments the answer holds, in order; only for views of moments."""
         assert isinstance(self.algebra, MomentsAlgebra)
         return self.algebra.features(self.plan.root)
 
     @property
     def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
-        """What is evaluated on the rows of each source, and the variables that this gives."""
+        """Per source: the expressions evaluated on its rows, and the variables that they give."""
         return [(side, source.variable_names) for side, source in zip(self.sides, self.join.sources, strict=True)]
 
     def with_shifts(self, shifts: Mapping[str, float]) -> JoinView:
-        """The same view with something taken off each feature; of moments only."""
+        """The same view, with a shift subtracted from each feature; only for views of moments."""
         assert isinstance(self.algebra, MomentsAlgebra)
         return replace(self, algebra=replace(self.algebra, shifts=shifts))
 
@@ -84,7 +84,7 @@ class JoinView(ViewKernel):
 
     @cached_property
     def _kept(self) -> dict[str, int]:
-        """The arrangements of the views that are kept, and which view each is of."""
+        """The arrangements of the kept views, each with the number of its view."""
         return {
             part_name(i, order): i
             for i, view in enumerate(self.plan.views)
@@ -128,7 +128,7 @@ class JoinView(ViewKernel):
         view = self.plan.views[leaf]
         partition = self.plan.stages[view.stage].partition
         if view.replicated:
-            if partition is None:  # one bucket does it all
+            if partition is None:  # one bucket does all the work
                 mine = [bucket for bucket in mine if bucket == 0]
             if not mine or not len(rows.diff):
                 return {}
@@ -147,7 +147,7 @@ class JoinView(ViewKernel):
     def _codes(self, partition: str | None, names: tuple[str, ...], rows: Evaluated, buckets: int) -> NDArray[np.int32]:
         codes = np.empty(len(rows.diff), np.int32)
         if partition is None:
-            # A single relation without keys to go by; nothing of it is kept by bucket, so any share will do.
+            # A single relation without keys: nothing of it is kept per bucket, so any split will do.
             codes[:] = np.arange(len(codes)) * buckets // max(len(codes), 1)
         else:
             column = rows.keys[names.index(partition)]
@@ -195,7 +195,7 @@ class JoinView(ViewKernel):
         for part in (part for part in self.plan.stages if part.level == stage):
             here |= {trigger.relation for trigger in part.triggers}
             self._run(part, bucket, state, incoming, done)
-        for name in incoming.keys() - here:  # it is for a later stage, in the same bucket
+        for name in incoming.keys() - here:  # changes for a later stage in the same bucket
             view = self._view_of(name)
             done.sent.append(Sent(stage + 1, bucket, name, merge(self.algebra.group(view), list(incoming[name]))))
         return done
@@ -208,7 +208,7 @@ class JoinView(ViewKernel):
         work.run(incoming)
         runs, live = work.kept()
         for part, run in runs.items():
-            if bucket == 0 or part not in self._shared:  # what is shared by all buckets is stored by one
+            if bucket == 0 or part not in self._shared:  # one bucket stores what all share
                 done.runs[part], done.live[part] = run, live[part]
         root = work.root()
         if root is None:

@@ -1,8 +1,8 @@
-"""Maintenance plans: for each relation, which statements turn a change of it into changes of views.
+"""Maintenance plans: per relation, the statements that turn a change of the relation into changes of views.
 
-Every strategy is a plan of this one form: a set of views, and for each relation a *trigger*, a list of statements, each
-of which joins a change with views that do not contain the relation. Factorized maintenance, DBToaster's recursive one
-and first-order deltas differ in which views there are, and in nothing that executes them.
+Every strategy is a plan of this one form: a set of views, and per relation a *trigger*, a list of statements, each of
+which joins a change with views that do not contain the relation. Factorized maintenance, DBToaster's recursive one and
+first-order deltas differ only in their views; the same code executes them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class View:
     name: str
     keys: tuple[str, ...]
     relations: frozenset[str]
-    relation: str | None = None  # a leaf: one relation, summed
+    relation: str | None = None  # for a leaf, the relation that it sums
     lifted: tuple[str, ...] = ()  # variables summed away here, whose values enter the payload here
     payload: tuple[int, ...] = ()  # the views whose payloads are multiplied, in the order their parts stand in
     kept: bool = False
     why: str = ""
-    stage: int = 0  # in which stage it is read, and stored if it is kept
+    stage: int = 0  # the stage that reads the view, and stores it if it is kept
     replicated: bool = False  # the same in every bucket, stored once
     orders: tuple[tuple[str, ...], ...] = ()  # the orders of keys in which it is arranged; the first is its own
 
@@ -40,7 +40,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Statement:
-    """The change of `target` by the change of one factor: the join of that change with the other factors."""
+    """The change of `target` that follows from a change of one factor: that change joined with the other factors."""
 
     target: int
     factors: tuple[int, ...]
@@ -49,7 +49,7 @@ class Statement:
 
     @property
     def source(self) -> int:
-        """The view whose change this starts from."""
+        """The view whose change the statement starts from."""
         return self.factors[self.delta]
 
 
@@ -109,7 +109,7 @@ class MaintenancePlan:
         return frozenset(s.factors[p.slot] for t in self.triggers for s in t.statements for p in s.probes)
 
     def with_kept(self) -> MaintenancePlan:
-        """Keep the answer, and what a statement of a relation that can change reads."""
+        """Mark the views to keep: the answer, and those that a statement of a changing relation reads."""
         readers: dict[int, set[str]] = {}
         for trigger in self.triggers:
             if trigger.relation not in self.static:
@@ -120,7 +120,7 @@ class MaintenancePlan:
             replace(view, kept=i == self.root or i in readers, why=_why(i == self.root, readers.get(i, set())))
             for i, view in enumerate(self.views)
         ]
-        # What only filling reads, only filling has to compute, and relations that never change come first in it.
+        # Views that only filling reads are computed only then, when relations that never change come first.
         triggers = [
             trigger
             if trigger.relation in self.static
@@ -142,7 +142,7 @@ def _why(is_root: bool, readers: set[str]) -> str:
 
 
 def arranged(views: Sequence[View], triggers: Iterable[Trigger]) -> tuple[tuple[View, ...], tuple[Trigger, ...]]:
-    """Choose for each statement the order in which factors are found, and for each view the arrangements this takes."""
+    """Choose per statement the order in which factors are joined, and per view the arrangements that this needs."""
     triggers = tuple(triggers)
     wanted: dict[int, list[frozenset[str]]] = {i: [] for i in range(len(views))}
     bounds: dict[tuple[int, int], list[tuple[int, frozenset[str]]]] = {}
@@ -168,7 +168,7 @@ def arranged(views: Sequence[View], triggers: Iterable[Trigger]) -> tuple[tuple[
 
 
 def _join_order(views: Sequence[View], statement: Statement) -> list[tuple[int, frozenset[str]]]:
-    """Find the most bound factor next: one found by its whole key never makes more rows."""
+    """Order factors, the most bound one next: a factor found by its whole key never makes more rows."""
     have = frozenset(views[statement.source].keys)
     left = [slot for slot in range(len(statement.factors)) if slot != statement.delta]
     steps = []

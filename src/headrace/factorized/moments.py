@@ -1,7 +1,7 @@
 """Covariance triples as payloads: what a model over a join needs, in one payload per key.
 
-A view's payload has the degree of what is below it: the features of its relations, those of its first child first.
-Features that are also joined on enter where they are summed away, as the variable order says (Section 8.1).
+A view's payload covers the features of the relations below it, those of its first child first. A feature that is also
+a join variable enters the payload where the variable order sums it away (Section 8.1).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class MomentsAlgebra:
     """Count, sums and sums of products of the features below each view."""
 
     plan: MaintenancePlan
-    columns: Mapping[str, tuple[str, ...]]  # the variables that rows of each relation come with
-    shifts: Mapping[str, float]  # what is taken off each feature before it is squared, so that digits survive
+    columns: Mapping[str, tuple[str, ...]]  # the variables in the rows of each relation
+    shifts: Mapping[str, float]  # subtracted from each feature before it is squared, to save digits
 
     @cached_property
     def _features(self) -> tuple[tuple[str, ...], ...]:
@@ -62,7 +62,7 @@ class MomentsAlgebra:
 
     def refused(self, leaf: int, rows: Evaluated) -> dict[int, str]:
         found: dict[int, str] = {}
-        # Also those that are lifted further up: nothing checks them there. Only floats can be out of range.
+        # This includes features that are lifted further up, where nothing checks them. Only floats can be out of range.
         for name, column in zip(self._columns(leaf), rows.keys, strict=True):
             if name in self.features(self.plan.root) and pa.types.is_floating(column.type):
                 wrong = ~(np.abs(as_numbers(column)) <= _LARGEST)
@@ -107,7 +107,7 @@ class MomentsAlgebra:
         if lifted:
             shift = np.array([[self.shifts.get(name, 0.0)] for name in target.lifted])
             values = np.ascontiguousarray(np.stack(lifted) - shift)
-            if not any(names):  # counts alone: how often each row is there
+            if not any(names):  # only counts: the multiplicity of each row
                 times = np.prod([payload[0][at, 0] for payload, at in zip(payloads, index, strict=True)], axis=0)
                 return (lift_sum(values, times.astype(np.int64), group_of, groups),)
             factors.append(Liftable(values))

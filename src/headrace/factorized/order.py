@@ -1,4 +1,4 @@
-"""Variable orders: which variable a join is taken apart by first, and what is then independent of what.
+"""Variable orders: the order in which a join is split by its variables, and which parts are then independent.
 
 A variable order is to factorized maintenance what a join order is to a query plan. It is a forest with one node per
 variable in which the variables of each relation lie on one path from a root; each node becomes a view that sums its
@@ -21,11 +21,11 @@ class Node:
 
     variable: str
     children: tuple[Node, ...] = ()
-    relations: tuple[str, ...] = ()  # those whose lowest variable this is
-    # Do not aggregate here: what would be joined here is joined one node up, and the first node without the mark sums
-    # the variables away together.
+    relations: tuple[str, ...] = ()  # the relations whose lowest variable this is
+    # Do not aggregate here: the views of this node are joined one node up, and the first node without the mark sums the
+    # variables away together.
     stop_pushdown: bool = False
-    unsummed: tuple[str, ...] = ()  # relations whose local variables, where they are not written, are marked so
+    unsummed: tuple[str, ...] = ()  # relations whose unwritten local variables have the mark `stop_pushdown`
 
     def subtree(self) -> Iterator[Node]:
         """This node and those below it, parents first."""
@@ -116,7 +116,7 @@ class VariableOrder:
 def placed(order: VariableOrder, query: Hypergraph) -> VariableOrder:
     """The same order with each relation under its lowest variable, wherever it was before.
 
-    A relation without variables has no place in an order, since nothing below depends on it: it is a factor of all.
+    A relation without variables has no place in an order, since no variable depends on it: it is a factor of the whole.
     """
     under: dict[str, list[str]] = {}
     for relation in query.relations:
@@ -133,12 +133,12 @@ def placed(order: VariableOrder, query: Hypergraph) -> VariableOrder:
 def completed(order: VariableOrder, query: Hypergraph) -> VariableOrder:
     """The same order with the variables it may leave out, and with each relation under its lowest variable.
 
-    What may be left out are bound variables of a single relation. They follow as a chain below the lowest variable
-    of their relation; a relation of which nothing is written becomes a root and its chain.
+    Bound variables of a single relation may be left out. They follow as a chain below the lowest variable of their
+    relation; a relation with no variable in the order becomes a new root with its chain.
 
     Raises
     ------
-    VariableOrderError : a variable is unknown, is there twice, or is missing and may not be left out.
+    VariableOrderError : a variable is unknown, occurs twice, or is missing and may not be left out.
     """
     _validate_variables(order, query)
     return chained(order, query)
@@ -151,7 +151,7 @@ def chained(order: VariableOrder, query: Hypergraph) -> VariableOrder:
     unsummed = {name for node in order.nodes() for name in node.unsummed}
     for relation in query.relations:
         missing = [v for v in relation.variables if len(query.rels(v)) == 1 and v not in order.variables]
-        missing.sort(key=lambda v: v not in query.free)  # free ones first: what is summed away, is so at once
+        missing.sort(key=lambda v: v not in query.free)  # free ones first, so that bound ones are summed together
         if missing:
             lowest = _lowest(order, relation)
             added = chain(missing)
@@ -171,7 +171,7 @@ def validate(order: VariableOrder, query: Hypergraph) -> None:
     ------
     VariableOrderError : says which variable or relation is wrong, and what to do.
     """
-    # Variables that are left out find a right place if the others have one: what is written is all there is to check.
+    # Left-out variables get a right place if the written ones have one, so only the written ones are checked.
     _validate_variables(order, query)
     _validate_paths(order, query)
     _validate_places(order, query)
@@ -235,7 +235,7 @@ def _validate_places(order: VariableOrder, query: Hypergraph) -> None:
 
 
 def chain(variables: list[str], bottom: tuple[Node, ...] = ()) -> Node:
-    """These variables, each below the one before it."""
+    """A path of these variables, each below the one before it."""
     children = bottom
     for variable in reversed(variables):
         children = (Node(variable, children),)
@@ -251,7 +251,7 @@ def rebuilt(order: VariableOrder, change: Callable[[Node], Node]) -> VariableOrd
 
 
 def without(order: VariableOrder, variables: Collection[str]) -> VariableOrder:
-    """The order without some variables, what was below one of them now below its parent; no relations are placed."""
+    """The order without some variables; the children of a removed one move to its parent. No relations are placed."""
     new: dict[int, tuple[Node, ...]] = {}
     for node in reversed(list(order.nodes())):
         below = tuple(n for child in node.children for n in new[id(child)])

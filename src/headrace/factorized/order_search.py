@@ -1,8 +1,8 @@
-"""Finding a good variable order: the canonical one where theory has it, the cheapest one found by search elsewhere.
+"""Finding a good variable order: the canonical one for hierarchical queries, else the cheapest one found by search.
 
-The cost of an order is the state it asks for and the rows it makes Spark move: the keys of all its views, and the rows
-of the relations that lack the root variable, since those are copied to every bucket or exchanged once more. Only
-variables that relations share give an order its shape; the others end up in chains at the bottom, whatever is above.
+The cost of an order is the state it needs and the rows it makes Spark move: the keys of all its views, and the rows of
+the relations that lack the root variable, since those are copied to every bucket or exchanged once more. Only variables
+that relations share give an order its shape; all others end up in chains at the bottom.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Chosen:
 class Sizes:
     """How many rows and distinct values there are, as far as is known.
 
-    A relation without an entry in `rows` has what `plan.assumptions` says. A variable without an entry in `distinct`
-    has as many values as the square root of the rows of the smallest relation it is in.
+    A relation without an entry in `rows` has the size that `plan.assumptions` says. A variable without an entry in
+    `distinct` has as many values as the square root of the rows of the smallest relation it is in.
     """
 
     query: Hypergraph
@@ -51,13 +51,13 @@ class Sizes:
         return max(1.0, self.distinct.get(variable, guess))
 
     def keys(self, variables: Collection[str], relations: Iterable[str]) -> float:
-        """At most how many distinct tuples over these variables the join of these relations has.
+        """An upper bound on the distinct tuples over these variables in the join of these relations.
 
-        This is the product of the distinct values, improved greedily: as long as one helps, the relation whose rows
-        are fewest in comparison with the combinations of values it has columns for takes their place.
+        The bound is the product of the distinct values per variable, improved greedily: as long as that lowers it, the
+        values of a relation's variables are replaced by its number of rows, best improvement first.
         """
-        # Sums of logarithms, as products of forty columns leave the range of a double; fsum, as the order of a set
-        # must not show in the result.
+        # Sums of logarithms, because products of forty columns leave the range of a double; fsum, because the order of
+        # a set must not influence the result.
         logs = {variable: math.log(self.distinct_of(variable)) for variable in variables}
         schemas = [(math.log(self.rows_of(name)), self.query.relation(name).variables) for name in sorted(relations)]
         covered = []
@@ -136,14 +136,14 @@ def choose(
 ) -> Chosen:
     """A variable order for the query: the canonical one if there is one, else the cheapest that is found.
 
-    All orders whose branches are independent (no branch falls apart into two that share no relation) are searched
-    where at most `EXACT` variables are connected. A larger part tries every root, and is then taken apart from the
-    top by the variable that comes last when variables are eliminated greedily, the one that makes the smallest view
-    first, until the pieces are small enough to be searched. The same input gives the same order.
+    Where at most `EXACT` variables are connected, all orders are searched in which no branch consists of two parts that
+    share no relation. For a larger part every root is tried. Below the root, the part is split from the top by the
+    variable that a greedy elimination (smallest view first) removes last, until the pieces are small enough to be
+    searched. The same input gives the same order.
 
     Parameters
     ----------
-    rows, distinct : rows per relation, distinct values per variable; `Sizes` says what is taken for missing entries.
+    rows, distinct : rows per relation, distinct values per variable; `Sizes` says what is assumed for missing entries.
     free_top : accept only orders that have no bound variable above a free one.
     """
     if is_hierarchical(query):
@@ -195,9 +195,9 @@ def _why(order: VariableOrder, query: Hypergraph, total: float, largest: int, fr
 
 
 class _Search:
-    """Searches orders from the top: a root splits the rest into parts that are independent given what is above.
+    """Searches orders from the top: a root splits the rest into parts that are independent given the variables above.
 
-    What is above a part matters only by the variables that relations of the part also have, and these follow from the
+    Of the variables above a part, only those matter that relations of the part also have, and these follow from the
     part. So the cheapest tree of a part is found once, and the view over a part is the same whatever its root.
     """
 
@@ -205,7 +205,7 @@ class _Search:
         self._query, self._sizes, self._free_top = query, sizes, free_top
         self._free = frozenset(query.free)
         # A free variable of a single relation is a key of exactly the views over this relation, wherever it stands. So
-        # unless it must stand above bound ones, it can be a root or be at the bottom, and nothing else.
+        # unless it must stand above bound ones, only two places matter: a root, or the bottom.
         self.searched = frozenset(query.join_variables) | (self._free if free_top else frozenset())
         self._first = {variable: i for i, variable in enumerate(query.variables)}
         self._beside = {variable: query.neighbours(variable) & self.searched for variable in self.searched}
@@ -233,7 +233,7 @@ class _Search:
             if start not in seen:
                 part = [start]
                 seen.add(start)
-                for variable in part:  # grows while it is walked
+                for variable in part:  # the list grows during the loop
                     fresh = (self._beside[variable] & variables) - seen
                     part += fresh
                     seen |= fresh
@@ -253,7 +253,7 @@ class _Search:
         free = sorted(part & self._free, key=self._first.__getitem__)
         if not self._free_top or not free:
             return sorted(part, key=self._first.__getitem__)
-        # Free variables of the same relations can change places without any view changing.
+        # Swapping free variables of the same relations changes no view, so only the first of them is tried.
         firsts: dict[frozenset[str], str] = {}
         for variable in free:
             firsts.setdefault(self._query.rels(variable), variable)
@@ -278,7 +278,7 @@ class _Search:
 
     @cached_property
     def _eliminated(self) -> dict[str, int]:
-        """When each variable goes if always the one goes that leaves the smallest view; bound ones first if need be."""
+        """The position of each variable in a greedy elimination, smallest view first; bound ones first if free-top."""
         scopes = [(frozenset(r.variables), frozenset([r.name])) for r in self._query.relations]
         left = set(self.searched)
         when: dict[str, int] = {}

@@ -1,10 +1,10 @@
 """Variable orders as text, so that people can read, write, compare and keep them.
 
 Headrace's own form is an indented tree, one variable per line: `ksn !stop: Inventory, Item` is the variable ksn, whose
-view does not aggregate (`stop_pushdown`), with two relations placed under it; a mark behind a relation is one for all
-its variables that are not written. Names with other characters than
-letters, digits, `_`, `.`, `$`, `@` and `-` stand in backticks; lines that start with `#` are comments. Plain JSON
-values, for programs, and the files of F-IVM, for exchange with it, are read and written too.
+view does not aggregate (`stop_pushdown`), with two relations placed under it. A mark behind a relation applies to all
+its unwritten variables. Names with characters other than letters, digits, `_`, `.`, `$`, `@` and `-` stand in
+backticks; lines that start with `#` are comments. Two further forms are read and written: plain JSON values, for
+programs, and the files of F-IVM, for exchange with F-IVM.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Forest:
 
     def order(self) -> VariableOrder:
         downwards = list(self._children.get(-1, ()))
-        for me in downwards:  # grows while it is walked
+        for me in downwards:  # the list grows during the loop
             downwards += self._children.get(me, ())
         for parent, children in self._children.items():
             for me in children:

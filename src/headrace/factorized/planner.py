@@ -1,4 +1,4 @@
-"""From a join and what is asked of it to a view that the runtime can maintain.
+"""From a join and the aggregates or features wanted over it to a view that the runtime can maintain.
 
 The choices are made here, each with a reason that EXPLAIN repeats: the variable order (given, canonical or searched),
 the views to keep, and the variable to partition by.
@@ -41,7 +41,7 @@ class Options:
     strategy: str = "factorized"
     order: str | Mapping[str, object] | None = None  # a variable order, in one of its written forms
     partition: str | None = None
-    stages: Mapping[str, str | None] | None = None  # a choice made before: view computed -> variable of its stage
+    stages: Mapping[str, str | None] | None = None  # an earlier choice: view -> variable of the stage computing it
     rows: Mapping[str, int] = field(default_factory=dict)  # by source
     distinct: Mapping[str, int] = field(default_factory=dict)  # by variable
     static: frozenset[str] = frozenset()  # sources that never change
@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan with what led to it."""
+    """A plan, with the choices that led to it."""
 
     plan: MaintenancePlan
     query: Hypergraph
@@ -84,7 +84,7 @@ def plan_join(query: Hypergraph, features: Collection[str], options: Options, bu
 
 
 def stop_proposal(plan: MaintenancePlan, groups: Mapping[int, int], rows: Mapping[str, int]) -> str:
-    """Propose `stop_pushdown` where summing before the first join makes the state larger, by the sizes as they are.
+    """Propose `stop_pushdown` where, at current sizes, summing before the first join makes the state larger.
 
     Parameters
     ----------
@@ -112,8 +112,8 @@ def _order(query: Hypergraph, features: Collection[str], options: Options) -> tu
     given = parse(options.order)
     validate(given, query)
     unkeyed, local = _unkeyed(query, features), query.local_variables
-    # Nothing can be keyed by these: they go to the bottom, unless they are there, and no mark keeps them. An order that
-    # was chosen, written down and read again must come out as it was, since the state is numbered by it.
+    # These variables cannot be keys: they move to the bottom, without a mark, unless they are there already. An order
+    # that was chosen, written down and read again must not change, since the numbers of the state follow from it.
     nodes = [node for node in given.nodes() if node.variable in unkeyed]
     above = [node.variable for node in nodes if any(below.variable not in local for below in node.subtree())]
     order = completed(without(given, above) if above else given, query)
@@ -125,12 +125,12 @@ def _order(query: Hypergraph, features: Collection[str], options: Options) -> tu
 
 
 def _unkeyed(query: Hypergraph, features: Collection[str]) -> list[str]:
-    """Local variables that no payload lifts: aggregates evaluate those before anything is keyed."""
+    """Local variables that no payload lifts: aggregates are evaluated on them before anything has a key."""
     return [variable for variable in query.local_variables if variable not in features]
 
 
 def _without_names(query: Hypergraph, features: Collection[str]) -> Hypergraph:
-    """The query without the variables that are there for their names only."""
+    """The query without the variables that it lists only for their names."""
     gone = _unkeyed(query, features)
     relations = [Relation(r.name, tuple(v for v in r.variables if v not in gone)) for r in query.relations]
     return Hypergraph(tuple(relations), query.free)
@@ -188,7 +188,7 @@ def _variables(join: JoinPlan, seed: int, free: Collection[str]) -> Variables:
     kinds: dict[str, Variable] = {}
     for source in join.sources:
         for name, expression in source.variables:
-            # Rows with NULL in what is joined on, or in a feature, never get here.
+            # Rows with NULL in a join variable or in a feature never get here.
             nullable = expression.nullable and name not in shared and name in free
             kinds.setdefault(name, Variable(expression.type, nullable))
     return Variables(kinds, seed)

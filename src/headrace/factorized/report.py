@@ -1,7 +1,7 @@
 """The report on a view over a join, kept as views over rings.
 
 Plans over wide tables have hundreds of variables, most of them columns of one relation that nothing is joined on. So
-the report shows what a reader decides by (where relations meet, what is kept, what a change costs) and counts the rest.
+the report shows what matters to a reader (where relations meet, what is kept, what a change costs) and counts the rest.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WHY = {
     "first-order": "it was asked for: a change is joined with the other relations as they are",
 }
 _LOCALS = 3  # how many local variables of a relation are named
-_KEYS, _READERS = 30, 36  # up to so many characters keys and relations are named, else counted
+_KEYS, _READERS = 30, 36  # keys and relations are named up to this many characters, else counted
 _LONG = 480  # characters of a payload
 _LINE = 110  # characters of a formula, before views in it lose their keys
 
@@ -57,8 +57,8 @@ def report(planned: Planned, algebra: Algebra, subject: Subject, *, proposal: st
 
     Parameters
     ----------
-    subject : its sizes of arrangements that no view of the plan has are the answer's.
-    proposal : what would make the state smaller.
+    subject : sizes and names; arrangements in it that belong to no view of the plan are the answer's.
+    proposal : advice on how to make the state smaller.
     """
     plan, query = planned.plan, planned.query
     words = Words(plan)
@@ -87,7 +87,7 @@ def report(planned: Planned, algebra: Algebra, subject: Subject, *, proposal: st
             "relations": join.relations,
             "keys": plan.views[plan.root].keys,
             "classes": classes(query),
-            "order": order,  # without what need not be written: local variables at the bottom
+            "order": order,  # without local variables at the bottom, which need not be written
             "order_why": planned.order_why,
             "proposal": proposal,
             "partition": plan.partition,  # of the last stage
@@ -155,7 +155,7 @@ class _Join:
         yield Fact("payload", f"of the answer: {payload}; of other views: what their relations have of it")
 
     def table(self) -> Table:
-        """The views, those that a view is a join of below it."""
+        """The table of views, each followed by the views that it joins."""
         unit = "sums" if self.kind == "view" else "features"
         return Table(
             ("view", "", unit, "entries", "bytes", "joined with changes of"),
@@ -251,7 +251,7 @@ class _Join:
                 yield 1, f"then as for {one_line(same)}"
 
     def _short_names(self) -> dict[str, str]:
-        """Names for formulas: without keys, which the table of views shows, where lines would be too long with them."""
+        """Names of views in formulas; without keys (which the table of views shows) where lines would be too long."""
         short = {v.name: one_line(v.name).removesuffix(f"[{one_line(', '.join(v.keys))}]") for v in self.views}
         longest = max((len(s["text"]) for trigger in self._changing for s in trigger["statements"]), default=0)
         if longest <= _LINE or len(set(short.values())) < len(short):
@@ -261,7 +261,7 @@ class _Join:
     # -- the graph ----------------------------------------------------------------------------------------------------
 
     def graph(self) -> Graph:
-        """The views, each above those that it is a join of, with the relations below them."""
+        """The views, each above the views that it joins, with the relations at the bottom."""
         parents: dict[str, list[str]] = {view.name: [] for view in self.views}
         for view in self.views:
             for child in view.children:
@@ -343,12 +343,12 @@ def _keys(keys: Sequence[str]) -> str:
 
 
 def _own_statements(trigger: Mapping[str, Any], triggers: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str]:
-    """The statements up to where the rest is that of an earlier trigger, and the relation of that one.
+    """The statements of a trigger before the rest that it shares with an earlier one, and the relation of that one.
 
-    Paths meet on their way up a tree, so without this most of a deep tree's text would be said many times.
+    Paths meet on their way up a tree, so without this the text of a deep tree would repeat most statements many times.
     """
     mine = trigger["statements"]
-    for own in range(len(mine) - 1):  # a rest of one statement is as short as its mention
+    for own in range(len(mine) - 1):  # a rest of one statement is as short as a reference to it
         for earlier in triggers[: triggers.index(trigger)]:
             if earlier["statements"][own - len(mine) :] == mine[own:]:
                 return mine[:own], earlier["relation"]

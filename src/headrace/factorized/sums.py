@@ -26,7 +26,7 @@ from headrace.rings import Compensated, Integer, Payload, Product, take
 from headrace.rings.embedding import embed
 
 Token = tuple[str, int, int]
-"""A factor ("value") or whether it is there ("present"): its source, and which factor of that source."""
+"""A factor ("value") or whether it is not NULL ("present"): its source, and its number within that source."""
 Monomial = frozenset[Token]
 _COUNT: Monomial = frozenset()
 
@@ -114,7 +114,7 @@ class SumsAlgebra:
                     times = np.where(validity(rows.arguments[f]), times, 0)
             values = [f for role, _, f in monomial if role == "value"]
             payload: Payload = (times,)
-            if values:  # a term has at most one factor a source
+            if values:  # a term has at most one factor per source
                 payload = lift_values(ring, rows.arguments[values[0]], factors[values[0]].type, times)
             columns += ring.sum_by(payload, group_of, groups)
         return tuple(columns)
@@ -144,7 +144,7 @@ class SumsAlgebra:
         return tuple(columns)
 
     def answer(self, payload: Payload) -> Payload:
-        """From the root's sums to the components of the view's groups."""
+        """Turn the root's sums into the components of the view's groups."""
         monomials = self._monomials[self.plan.root]
         parts = dict(zip(monomials, self.group(self.plan.root).split(payload), strict=True))
         columns: list[NDArray[np.generic]] = []
@@ -172,6 +172,6 @@ def _present(argument: Argument) -> Monomial:
 
 
 def _monomial(argument: Argument, term: Term) -> Monomial:
-    """A term's factors; where a factor of another term is NULL, the whole argument is, so the term counts no more."""
+    """A term's factors, and the presence of other terms' factors: if one of those is NULL, the whole argument is."""
     others: list[FactorRef] = [ref for ref in argument.nullable if ref not in term.factors]
     return frozenset([("value", s, f) for s, f in term.factors] + [("present", s, f) for s, f in others])

@@ -1,8 +1,8 @@
-"""View trees: what a variable order says is computed where.
+"""View trees: the views that follow from a variable order, and which view joins which.
 
 A view tree has one view per place of the order where relations meet, and one leaf per relation. A view joins its
-children and sums away the variables that nobody above needs; that is the function tau of F-IVM (Figure 4), with
-chains of views composed into one. Its only input is the order and which variables are free.
+children and sums away the variables that no view above needs. This is the function tau of F-IVM (Figure 4), with chains
+of views composed into one. Its only inputs are the order and the set of free variables.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class ViewNode:
 
     keys: tuple[str, ...]
     children: tuple[ViewNode, ...] = ()
-    relation: str | None = None  # a leaf
+    relation: str | None = None  # the relation of a leaf
     variables: tuple[str, ...] = ()  # the variables of the order that it stands for, the topmost first
-    marginalised: tuple[str, ...] = ()  # what it sums away
+    marginalised: tuple[str, ...] = ()  # the variables that it sums away
 
     @cached_property
     def relations(self) -> frozenset[str]:
@@ -33,7 +33,7 @@ class ViewNode:
 
     @property
     def name(self) -> str:
-        """What people call it: V, the variable it stands at, and its keys."""
+        """The name that people see: V, the variable that the view stands at, and its keys."""
         at = self.relation if self.relation is not None else "@" + (self.variables[0] if self.variables else "")
         return f"V_{at}[{', '.join(self.keys)}]"
 
@@ -58,7 +58,7 @@ def view_tree(order: VariableOrder, query: Hypergraph) -> ViewNode:
 def _tau(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewNode]:
     """The views that the view above joins: one, or several where summing stops."""
     if node.stop_pushdown:
-        # Nothing is summed away here, so a view would only be a join; what it would join is joined one view higher.
+        # Nothing is summed away here, so a view would only be a join; its children are joined one view higher.
         children = _children(node, order, query)
         if len(children) > 1:
             return children
@@ -79,7 +79,7 @@ def _children(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewN
 
 
 def _composed(node: Node, keys: tuple[str, ...], children: list[ViewNode]) -> ViewNode:
-    """The view of some children; over a single one, both are one view."""
+    """The view over some children; a view over a single child is composed with that child."""
     available = dict.fromkeys(variable for child in children for variable in child.keys)
     gone = tuple(variable for variable in available if variable not in keys)
     if len(children) == 1:

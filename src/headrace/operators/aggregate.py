@@ -1,8 +1,8 @@
-"""The kernel of an aggregate view: (state of a bucket, changes) -> (new runs, what changed for readers).
+"""The kernel of an aggregate view: (state of a bucket, changes) -> (new runs, changed groups for readers).
 
 It is a pure function over runs, so the inline executor, a Spark task and a test call the very same code. Sums are
-never read to be updated: a change is a run of its own. The state is only looked up to say what the touched groups
-were before.
+never read to be updated: a change is a run of its own. The state is looked up only to report the old values of the
+touched groups.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
 def _without_residue(
     layout: ViewLayout, touched: Run, before: Payload, after: Payload, gone: NDArray[np.bool_]
 ) -> tuple[Run, Payload]:
-    """Take vanishing groups away exactly: what rounding left of their sums must not be there when they return."""
+    """Remove vanishing groups exactly, so that no rounding residue of their sums is left when they return."""
     if layout.ring.exact or not gone.any():
         return touched, after
     change = layout.ring.negate(before)
@@ -93,7 +93,7 @@ def read(layout: ViewLayout, state: State) -> pa.Table:
 
 
 def read_pieces(layout: ViewLayout, state: State, rows: int) -> Iterator[pa.Table]:
-    """Read one bucket of a view piece by piece, about so many groups at a time."""
+    """Read one bucket of a view piece by piece, about `rows` groups at a time."""
     for run in pieces(layout.ring, state[GROUPS], rows):
         yield _read_groups(layout, state, run)
 
@@ -110,7 +110,7 @@ def _read_groups(layout: ViewLayout, state: State, run: Run) -> pa.Table:
 
 
 def read_changes(layout: ViewLayout, changes: Run) -> tuple[pa.Table, pa.Table]:
-    """Read the changed groups of a step: as they were, and as they are (groups that exist only)."""
+    """Read the groups that a step changed: those that existed before it, and those that exist after it."""
     width = len(layout.ring.dtypes)
     sides = []
     for side, payload in (("old", changes.payload[:width]), ("new", changes.payload[width:])):
@@ -127,11 +127,11 @@ def read_changes(layout: ViewLayout, changes: Run) -> tuple[pa.Table, pa.Table]:
 
 
 def changed_rows(layout: ViewLayout, changes: Run) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Read the changed groups of a step as changed rows, with how often each comes (a negative number: goes).
+    """Read the groups that a step changed as rows with multiplicities (positive: inserted, negative: deleted).
 
-    The columns are k0.. and a0.. (`__rows` where a view has neither). A changed group is its row as it was, -1 times,
-    and its row as it is, once. A row of a bag (`Shape.ROWS`) comes as often as it now is there more than before. The
-    one row of a total is always there, so before the first row of its table and after the last it is that of no rows.
+    The columns are k0.. and a0.. (`__rows` where a view has neither). A changed group gives its old row with -1
+    and its new row with +1. A row of a bag (`Shape.ROWS`) has the difference of its counts after and before the step.
+    The one row of a total always exists: while its table is empty, it is the row of `empty_total`.
     """
     if layout.plan.shape is Shape.ROWS:
         width = len(layout.ring.dtypes)
@@ -160,7 +160,7 @@ def empty_total(layout: ViewLayout) -> pa.Table:
 
 
 def extreme_functions(layout: ViewLayout, argument: int) -> list[str]:
-    """Which of MIN and MAX are computed of an argument."""
+    """Which of MIN and MAX the view computes of an argument."""
     found = layout.functions(argument)
     return [function for function in ("min", "max") if function in found]
 
@@ -171,7 +171,7 @@ def _same_sums(layout: ViewLayout, before: Payload, after: Payload) -> NDArray[n
     pairs = zip(layout.components, layout.ring.split(before), layout.ring.split(after), strict=True)
     for part, old, new in pairs:
         if part.ring == COUNT and not _count_shown(layout, part):
-            same &= (old[0] > 0) == (new[0] > 0)  # all that it decides is whether a sum is NULL
+            same &= (old[0] > 0) == (new[0] > 0)  # this count only decides whether a sum is NULL
             continue
         for a, b in zip(old, new, strict=True):
             same &= a == b
@@ -179,7 +179,7 @@ def _same_sums(layout: ViewLayout, before: Payload, after: Payload) -> NDArray[n
 
 
 def _count_shown(layout: ViewLayout, part: Component) -> bool:
-    """Whether some aggregate is made of how many rows or values there are; a sum of integers is no count."""
+    """Whether some aggregate shows this count of rows or of values; a sum of integers is no count."""
     counted = {"count", "avg"} | SPREADS
     if part.role == "rows":  # it stands for the count of every argument that is never NULL
         return layout.plan.shape is Shape.ROWS or any(

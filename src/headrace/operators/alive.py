@@ -1,8 +1,8 @@
-"""Which rows of a foreign-key join are alive, and for whom the others wait.
+"""Which rows of a foreign-key join are alive, and which tables the others wait for.
 
-In a tree that follows foreign keys a join gives each row of its left side once at most: when the row that it refers to
-is alive. So the rows that a join keeps and does not give wait for its right side, and how many these are follows from
-the sizes of arrangements. When an answer lacks something, this says where to look.
+In a tree that follows foreign keys, a join gives each row of its left side at most once: when the row that it refers to
+is alive. All other rows that the join keeps wait for its right side, and their number follows from the sizes of
+arrangements. When rows are missing from an answer, these counts say where to look.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headrace.plan.tree import Aggregation, Feed, Join
 
 @dataclass(frozen=True)
 class Alive:
-    """Rows of a source at one join: how many have come there, and how many of them meet a live row of the other."""
+    """Rows of a source at one join: how many have arrived, and how many of them meet a live row of the other side."""
 
     source: str
     refers_to: str
     rows: int
-    alive: int | None  # None where it is not known: a condition on joined rows leaves some out
+    alive: int | None  # None if unknown, because a condition on joined rows leaves some out
 
     @property
     def share(self) -> float | None:
-        """The share of the rows that is alive; None where it is not known."""
+        """The share of the rows that are alive; None if unknown."""
         if self.alive is None:
             return None
         return self.alive / self.rows if self.rows else 0.0
@@ -55,14 +55,14 @@ def alive(kernel: TreeView, rows: Mapping[str, int]) -> dict[int, Alive]:
 
 
 def _origin(kernel: TreeView, feed: Feed) -> str:
-    """The source whose rows those of a feed are, with what joins have added to them."""
+    """The source at the left end of a feed's joins: each row of the feed extends one of its rows."""
     while feed.producer is not None:
         feed = kernel.tree.nodes[feed.producer].ports[0].feeds[0]
     return feed.source
 
 
 def _given(kernel: TreeView, number: int, rows: Mapping[str, int]) -> int | None:
-    """How many rows a join has given: those that the one who reads them keeps."""
+    """How many rows a join has given, counted in the operator that reads and keeps them; None if unknown."""
     for reader, side, _, feed in kernel.tree.feeds():
         if feed.producer != number:
             continue

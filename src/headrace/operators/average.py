@@ -1,8 +1,8 @@
 """AVG of integers and of decimals: the exact sum, divided once.
 
 A decimal average is a quotient of integers, rounded half up, as Spark rounds it. Nearly all sums fit 128 bits after
-the shift to the scale of the result, and those are divided in a compiled loop, digit by digit of base 2**32; the few
-that do not are left to Python's own integers, which fit anything.
+the shift to the scale of the result. A compiled loop divides those, digit by digit in base 2**32; the few that do not
+fit are left to Python's own integers.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _divide(
     out_high: Halves,
     rest: NDArray[np.bool_],
 ) -> bool:
-    """Divide what fits, and mark the rest; false as soon as an average is too large."""
+    """Divide the sums that fit 128 bits, and mark the others in `rest`; false as soon as an average is too large."""
     zero, one = np.uint64(0), np.uint64(1)
     for i in range(len(low)):
         if present[i] == 0:

@@ -1,8 +1,8 @@
 """Change batches between operators, and the runs in which their rows are arranged.
 
-Operators hand each other columns and multiplicities. To be searched, to be stored and to be sent, rows become a run:
-all their fields are its key, those that are searched for in front, so equal rows are one entry with a count. Columns
-that come out of a run stay words (`relation.coded`) until an expression reads their values.
+Operators hand each other columns and multiplicities. Rows become a run where they are searched, stored or sent. The key
+of that run is all their fields, the searched ones first, so equal rows are one entry with a count. Columns that come
+out of a run stay words (`relation.coded`) until an expression reads their values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.rings import COUNT
 
 @dataclass(frozen=True)
 class Changes:
-    """Rows in columns, and how often each comes (positive) or goes (negative)."""
+    """Rows in columns, each with a multiplicity: positive for inserted rows, negative for deleted ones."""
 
     columns: dict[str, Column]
     diff: NDArray[np.int64]
@@ -58,7 +58,7 @@ def together(parts: Iterable[Changes]) -> Changes | None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Changed rows as words, in no order, with how often each comes or goes."""
+    """Changed rows as words, in no order, each with its multiplicity."""
 
     words: Words
     diff: NDArray[np.int64]
@@ -69,7 +69,7 @@ class Rows:
         return Rows(np.take(self.words, positions, axis=1), self.diff[positions], take_values(self.texts, positions))
 
     def run(self) -> Run:
-        """Sort rows; equal ones are added up, and those that cancel are gone."""
+        """Sort rows into a run; equal rows are added up, and rows that cancel are dropped."""
         return consolidate(COUNT, self.words, (self.diff,), self.texts)
 
 
@@ -131,7 +131,7 @@ class RowLayout:
         return Rows(words, changes.diff, texts)
 
     def run(self, changes: Changes) -> Run:
-        """Arrange rows; equal ones are added up, and those that cancel are gone."""
+        """Arrange rows as a run; equal rows are added up, and rows that cancel are dropped."""
         return self.rows(changes).run()
 
     def probes(self, run: Run) -> Words:
@@ -139,7 +139,7 @@ class RowLayout:
         return np.ascontiguousarray(run.words[: self.key_width])
 
     def column(self, name: str, run: Run, at: Positions | None = None) -> Coded:
-        """A field of a run's entries (at some positions)."""
+        """One field of a run's entries: of all, or of those at some positions."""
         kind = self.variables.kinds[name]
         words = run.words[self._slices[name]]
         words = words if at is None else np.take(words, at, axis=1)

@@ -1,8 +1,8 @@
-"""Groups that are final: windows of time that no row can change any more leave the state, as values to be read.
+"""Final groups: windows of time that no row can change any more leave the state, and stay readable as values.
 
-Which groups these are, one of the keys says: a time, up to which everything is over. A closed group needs no ordered
-arrangement behind its MIN and MAX, so these are looked up once, now, and stand beside its payload from then on. All
-else stays as it is: closing is a matter of taking entries out of runs.
+One of the keys of a group is a time; the group is over once that time is not after a given moment. A closed group needs
+no ordered arrangement for its MIN and MAX: both are looked up once, when it closes, and stored beside its payload.
+Apart from that, closing only takes entries out of runs.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Closing:
 
 @dataclass(frozen=True)
 class Closed:
-    """What closing does to one bucket: groups that are final, and what is left of the runs that had some."""
+    """What closing does to one bucket: the groups that became final, and the rest of each run that held some."""
 
     groups: Run
     rests: dict[str, dict[int, Run]]  # by arrangement, and by the position of the run in it
-    gone: dict[str, int]  # by how many entries each arrangement shrank (alive, not stored)
+    gone: dict[str, int]  # per arrangement, how many live entries it lost (live, not stored)
 
 
 def close(closing: Closing, state: State, until: int, step: int) -> Closed | None:
@@ -79,7 +79,7 @@ def close(closing: Closing, state: State, until: int, step: int) -> Closed | Non
 
 
 def read_closed(layout: ViewLayout, runs: Sequence[AnyRun], rows: int, since: int = 0) -> Iterator[pa.Table]:
-    """Read groups that steps after `since` closed: k0.., a0.. and the step of each, about so many at a time."""
+    """Read the groups that steps after `since` closed, about `rows` at a time: k0.., a0.. and the closing step."""
     for run in pieces(layout.ring, runs, rows):
         if since:
             run = run.take(np.flatnonzero(run.values[STEP].to_numpy() > since))

@@ -1,4 +1,4 @@
-"""From rows to parts of an operator: into which bucket each row goes, and in which run it travels there."""
+"""Delivery of rows to an operator: the bucket that each row goes to, and the run in which it travels there."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Deliverer:
 
     @property
     def one_bucket(self) -> int:
-        """The bucket of what is not spread out."""
+        """The bucket of operators that are not spread over buckets."""
         (bucket,) = by_bucket(np.zeros(1, np.uint64), self.buckets)
         return bucket
 
     def deliver(
         self, feed_id: FeedId, changes: Changes, bucket: int | None, own: Collection[int] | None
     ) -> Iterator[Delivery]:
-        """Where changes go: to which bucket and part, as runs.
+        """Split changes into runs, each with the bucket and the part of the operator that it goes to.
 
         Parameters
         ----------
-        bucket : where the changes are; None if they are rows of a table, which were judged before.
-        own : the buckets whose share is wanted; all, when None.
+        bucket : the bucket that the changes are in; None for rows of a table, which have been judged already.
+        own : the buckets whose share is wanted; None for all.
         """
         if not changes.rows:
             return

@@ -1,7 +1,7 @@
 """The map side of an aggregate view: from changed rows to changes of its arrangements.
 
 Rows are lifted into the view's rings, scaled by their multiplicity and summed by group before they go anywhere, so what
-crosses an exchange is a run of changed groups, split by bucket, however many rows there were.
+crosses an exchange is a run of changed groups, split by bucket, however many rows changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _wrong(layout: ViewLayout, rows: Evaluated, role: str) -> dict[int, str]:
 
 
 def too_large(arguments: Sequence[Expression], columns: Sequence[pa.Array], *, squared: bool = False) -> dict[int, str]:
-    """Find rows with doubles that have no inverse (NaN, infinity), or whose sum may come to have none."""
+    """Find rows with doubles that cannot be subtracted again (NaN, infinity), or whose sum may reach infinity."""
     found: dict[int, str] = {}
     largest = _LARGEST_SQUARED if squared else _LARGEST_SUMMED
     for argument, column in zip(arguments, columns, strict=True):
@@ -65,7 +65,7 @@ def group_words(layout: ViewLayout, rows: Evaluated) -> Words:
 
 
 def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
-    """Sum rows into one run an arrangement. Groups whose sums cancel stay in, with a zero: they were touched."""
+    """Sum rows into one run per arrangement. Touched groups whose sums cancel stay in the run, with a zero."""
     _check_taken_back(layout, rows)
     n = len(rows.diff)
     group_of, first = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -86,7 +86,7 @@ def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
 
 
 def _check_taken_back(layout: ViewLayout, rows: Evaluated) -> None:
-    """Refuse what nothing can take away again, where other operators bring it: rows of a table were refused before."""
+    """Refuse values from other operators that no deletion could undo; those of tables have been refused already."""
     for role in ("squares", "distinct_sum"):
         if found := _wrong(layout, rows, role):
             raise ArithmeticOverflowError(
@@ -113,7 +113,7 @@ def _lift(part: Component, rows: Evaluated, layout: ViewLayout) -> Payload:
 
 
 def lift_values(ring: Group, array: pa.Array, kind: SqlType, times: NDArray[np.int64]) -> Payload:
-    """Lift values into a ring of numbers, each as often as `times` says (0 where it is NULL)."""
+    """Lift values into a ring of numbers, each multiplied by its `times`, which is 0 for a NULL."""
     if isinstance(ring, Compensated):
         return ring.scale(ring.lift(_doubles(array, kind)), times)
     assert isinstance(ring, Integer)
@@ -127,7 +127,7 @@ def lift_values(ring: Group, array: pa.Array, kind: SqlType, times: NDArray[np.i
 def _doubles(array: pa.Array, kind: SqlType) -> NDArray[np.float64]:
     values = fixed_values(array, kind).astype(np.float64)
     if array.null_count:
-        values[~validity(array)] = 0.0  # whatever stands under a NULL may be NaN
+        values[~validity(array)] = 0.0  # the value stored under a NULL may be NaN
     return values
 
 

@@ -1,7 +1,7 @@
-"""The operators of a view in words: what each does, where it runs, what it keeps, and what went through it.
+"""The operators of a view in words: what each does, where it runs, what it keeps, and how many rows went through it.
 
-A plan is numbers that point at each other, made for what executes it. Here operators get names and reasons, as values
-that JSON can hold; the report is made of these and of nothing else.
+A plan is written for the executor, as numbers that point at each other. Here operators get names and reasons, as values
+that JSON can hold; the report is made of these alone.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from headrace.plan.view import Shape
 
 SIDES = ("left", "right")
 _WAYS = {Way.STAY: "stays", Way.EXCHANGE: "exchanged", Way.EVERYWHERE: "everywhere"}
-_BY = 100  # characters of what decides the bucket
+_BY = 100  # at most so many characters for the columns that decide the bucket
 
 
 @dataclass(frozen=True)
 class DescribedFeed:
-    """Rows on their way to an operator: where from, what happens to them, and how they get there."""
+    """Rows on their way to an operator: where they come from, what happens to them, and how they get there."""
 
     producer: int | None  # the number of an operator; None for a table
     table: str
     source: str  # which occurrence of the table
     condition: str | None
-    computes: tuple[str, ...]  # columns that are not just taken over
-    times: str | None  # how often each row is meant
+    computes: tuple[str, ...]  # computed columns, not those passed on unchanged
+    times: str | None  # the expression that says how often each row is repeated
     way: str  # stays | exchanged | everywhere
-    moves: str  # the same in words
-    catalyst: str | None  # why Catalyst evaluates it; None where kernels do
+    moves: str  # the way, in words
+    catalyst: str | None  # why Catalyst evaluates the feed; None if kernels do
 
     @property
     def name(self) -> str:
@@ -61,12 +61,12 @@ class DescribedPort:
     columns: tuple[str, ...]
     feeds: tuple[DescribedFeed, ...]
     rows: int  # about how many were expected when the view was planned; 0 where nothing was known
-    everywhere: str | None  # why it is in every bucket; None if it is not
+    everywhere: str | None  # why these rows are in every bucket; None if they are not
 
 
 @dataclass(frozen=True)
 class NotKept:
-    """What an operator need not keep."""
+    """Something that an operator need not keep, and why."""
 
     what: str
     why: str
@@ -74,21 +74,21 @@ class NotKept:
 
 @dataclass(frozen=True)
 class DescribedOperator:
-    """One operator: what it does, where, and what went through it."""
+    """One operator: what it does, where it runs, and how many rows went through it in the last step."""
 
     number: int
     kind: str
-    text: str  # on what it joins, what it groups by, in which order
-    residual: str | None  # what else must be true of the pairs of a join
+    text: str  # what it joins on, groups by or sorts by
+    residual: str | None  # the condition on pairs of a join, besides equal keys
     ports: tuple[DescribedPort, ...]
     stage: int  # from 1
     where: str  # in which bucket
     why: str
     not_kept: tuple[NotKept, ...]
-    takes: str  # rows; or groups or different rows, where they are summed on the way
+    takes: str  # what it counts as taken: rows, or groups or distinct rows if they are summed on the way
     taken: ViewChange | None  # None if there was no step yet
     given: ViewChange | None
-    extra: Mapping[str, Any]  # what the rule that planned the tree knows of it besides
+    extra: Mapping[str, Any]  # further facts about it from the rule that planned the tree
 
     @property
     def name(self) -> str:
@@ -96,14 +96,14 @@ class DescribedOperator:
 
     @property
     def said(self) -> str:
-        """What it does, with all that must be true of a pair."""
+        """What the operator does, with the whole condition of a join."""
         if self.residual is None:
             return self.text
         return f"{self.text} {'AND' if self.text.startswith('on ') else 'on'} {self.residual}"
 
     @property
     def took(self) -> str:
-        """What the last step brought to it."""
+        """What the last step brought to the operator, in words."""
         if self.taken is None:
             return ""
         rows = self.takes == "rows"
@@ -111,7 +111,7 @@ class DescribedOperator:
 
     @property
     def feeds(self) -> Iterator[tuple[DescribedPort, DescribedFeed]]:
-        """All that enters it."""
+        """All feeds of the operator, each with its port."""
         return ((port, feed) for port in self.ports for feed in port.feeds)
 
 
@@ -121,7 +121,7 @@ class Stage:
 
     number: int  # from 1
     operators: tuple[int, ...]
-    arrives: tuple[str, ...]  # what is exchanged between operators before it, in words
+    arrives: tuple[str, ...]  # the exchanges between operators before this stage, in words
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Described:
         )
 
     def _said(self, number: int) -> tuple[str, str]:
-        """The kind of an operator, and what it does in particular."""
+        """The kind of an operator, and its details: what it joins on, groups by or sorts by."""
         node = self.nodes[number]
         names = self.naming.port(number, 0)
         if isinstance(node, Join):
@@ -227,7 +227,7 @@ class Described:
         return reason
 
     def evaluated(self) -> tuple[str, str]:
-        """What evaluates the expressions on the way, and why."""
+        """What evaluates the expressions between operators (kernels or Catalyst), and why."""
         found = []
         for operator in reversed(self.operators):
             for _, feed in operator.feeds:
@@ -252,11 +252,11 @@ class Described:
         return f"by {by}" if by else "to one bucket"
 
     def _deciding(self, number: int, columns: Sequence[str]) -> str:
-        """Those of the columns of a port that decide the bucket."""
+        """The columns of a port that decide the bucket."""
         return cut(", ".join(columns[i] for i in self.kernel.placement.places[number].partition), _BY)
 
     def _where(self, number: int) -> str:
-        """In which bucket an operator has a row: by the columns of its left side, or of the one that is spread."""
+        """What decides the bucket of a row in an operator: columns of its left side, or of the side that is spread."""
         node, place = self.nodes[number], self.kernel.placement.places[number]
         if len(place.everywhere) == 2:
             return "in every bucket"
@@ -264,7 +264,7 @@ class Described:
         is_bag = isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
         if not place.everywhere and not is_bag:
             return self._spread(number, side)
-        # Any bucket would do, so each row is where it was before.
+        # Any bucket would do, so each row stays in the bucket that it was in.
         feeds = node.ports[side].feeds
         by = (self._spread(number, side) if f.producer is None else self._where(f.producer) for f in feeds)
         return " and ".join(dict.fromkeys(by))
@@ -274,7 +274,7 @@ class Described:
         return f"by hash of {by}" if by else "in one bucket"
 
     def _why_everywhere(self, number: int, side: int) -> str | None:
-        """Why every bucket has a side of a join; None if it has not."""
+        """Why every bucket has one side of a join; None if it is not in every bucket."""
         everywhere = self.kernel.placement.places[number].everywhere
         if side not in everywhere:
             return None
@@ -303,7 +303,7 @@ class Described:
         )
 
     def _arriving(self, stage: int) -> Iterator[str]:
-        """What is exchanged between operators of earlier stages and this one."""
+        """The exchanges from operators of earlier stages to this stage."""
         placement = self.kernel.placement
         for number, side, i, feed in self.kernel.tree.feeds():
             if feed.producer is None or placement.places[number].stage != stage:
@@ -327,7 +327,7 @@ class Described:
     # -- what they keep -----------------------------------------------------------------------------------------------
 
     def arrangements(self, subject: Subject) -> list[Arrangement]:
-        """All that operators keep, and why."""
+        """Everything that the operators keep, and why."""
         return [
             Arrangement.of(f"[{number}]", name, keys, payload, why, subject.size(part))
             for number in range(len(self.nodes))
@@ -386,7 +386,7 @@ class Described:
 
 
 def ordered(name: str, descending: bool, nulls_first: bool) -> str:
-    """One item of an order; where NULLs stand is said if it is not where Spark puts them by default."""
+    """One item of an ORDER BY; the place of NULLs is mentioned only if it is not Spark's default."""
     nulls = "" if nulls_first is not descending else f" NULLS {'FIRST' if nulls_first else 'LAST'}"
     return f"{name}{' DESC' if descending else ''}{nulls}"
 

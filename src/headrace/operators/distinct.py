@@ -1,9 +1,9 @@
-"""DISTINCT values: which of them came to a group or left it for good, found where the state is.
+"""DISTINCT values: which values are new to a group or have left it, found in the bucket that holds the state.
 
-How many different values a group has is no sum over its rows, but it is one over its values: a value adds one when its
-count becomes positive and takes one away when it no longer is. So the ordered arrangement of MIN and MAX is asked, for
-the changed values only, how often each was there before, and the difference goes into the payload of the group. In the
-same way SUM(DISTINCT x) adds the value itself.
+The number of distinct values of a group is not a sum over its rows, but it is a sum over its values: a value adds one
+when its count becomes positive, and subtracts one when its count is no longer positive. So the old counts of the
+changed values are looked up in the ordered arrangement that MIN and MAX use, and the difference goes into the payload
+of the group. SUM(DISTINCT x) adds the value itself in the same way.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class ChangedValues:
 
     @property
     def growth(self) -> int:
-        """By how many entries the arrangement grows (alive, not stored)."""
+        """By how many live entries the arrangement grows (live, not stored)."""
         return int((self.after != 0).sum()) - int((self.before != 0).sum())
 
     @property
     def came(self) -> NDArray[np.int64]:
-        """For each value +1 if it is new to its group, -1 if it has left it, else 0."""
+        """Per value: +1 if it is new to its group, -1 if it has left its group, else 0."""
         return (self.after > 0).astype(np.int64) - (self.before > 0)
 
 
 def changed_values(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[Run]]) -> dict[str, ChangedValues]:
-    """Look up, for each arrangement whose values changed, how often they were there."""
+    """Look up, per arrangement with changed values, how often each of them occurred before the step."""
     found = {}
     for name in layout.values:
         arrived = incoming.get(name)
@@ -58,7 +58,7 @@ def changed_values(layout: ViewLayout, state: State, incoming: Mapping[str, Sequ
 
 
 def with_distinct(layout: ViewLayout, touched: Run, values: Mapping[str, ChangedValues]) -> Run:
-    """Put the change of what is counted or summed of DISTINCT values into the payloads of the touched groups."""
+    """Add the changes of COUNT(DISTINCT) and SUM(DISTINCT) to the payloads of the touched groups."""
     parts = layout.ring.split(touched.payload)
     for name, changed in values.items():
         first, *others = layout.values[name]

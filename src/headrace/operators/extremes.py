@@ -1,9 +1,8 @@
 """MIN and MAX under deletions: the first (or last) value of each group that is still alive.
 
-The ordered arrangement of a group is a few sorted stretches, one a run, in which deleted values and the deletions
-that cancel them may both still stand. For all groups at once, a growing window at the end of each stretch is added up
-until the nearest value with a positive count is certain. The window starts at one entry, which nearly always
-suffices.
+The ordered arrangement of a group is a few sorted stretches, one per run, which may still hold both deleted values and
+the deletions that cancel them. For all groups at once, a growing window at the end of each stretch is added up until
+the nearest value with a positive count is certain. The window starts at one entry, which nearly always suffices.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def _values(run: AnyRun, positions: NDArray[np.int64], depth: int, width: int, s
 
 
 class _Bound:
-    """For each group, how far the windows reach: beyond it, some run has entries that were not looked at."""
+    """Per group, how far its windows reach: beyond this bound, some run has entries that were not looked at."""
 
     def __init__(self, width: int, m: int) -> None:
         self.words = np.zeros((width, m), np.uint64)

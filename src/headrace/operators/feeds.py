@@ -1,7 +1,7 @@
-"""What happens to rows on their way from one operator to the next: a condition, new columns, a number of times.
+"""What happens to rows on their way from one operator to the next: a condition, new columns, a multiplicity.
 
-It is evaluated on columns, for changed rows only. Where only Spark can evaluate it, the runtime has Catalyst do so
-between two stages, and what it gives goes on from here.
+A feed is evaluated on columns, for changed rows only. Where only Spark can evaluate it, the runtime has Catalyst do so
+between two stages.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fed(feed: Feed, changes: Changes, fields: Sequence[Field]) -> Changes:
 
 
 def repeated(diff: np.ndarray, times: pa.Array) -> np.ndarray:
-    """Multiplicities of rows that a column repeats."""
+    """The multiplicities of rows, each multiplied by its repeat count in `times` (at least 0)."""
     return diff * np.maximum(fixed_values(whole(times), SqlType("bigint")).astype(np.int64), 0)
 
 

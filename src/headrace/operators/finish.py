@@ -97,7 +97,7 @@ def _exact_sum(aggregate: Aggregate, ring: Integer, payload: Payload, missing: N
 
 
 def _spills(top: NDArray[np.int64], rest: Payload) -> bool:
-    """Whether the limbs above hold more than the sign."""
+    """Whether the limbs above the top one hold more than its sign."""
     return any((limb.view(np.int64) != top >> 63).any() for limb in rest)
 
 

@@ -1,7 +1,7 @@
-"""Aggregates, DISTINCT and totals as an operator: for each changed group, what it was goes and what it is comes.
+"""Aggregates, DISTINCT and totals as an operator: per changed group, it deletes the old row and inserts the new one.
 
 State and arithmetic are those of every aggregate view (`operators.aggregate`). A group whose values did not change is
-not given again, so what reads an aggregate pays for the groups that changed and not for the rows that changed them.
+not given again, so the reader of an aggregate pays for the changed groups, not for the rows that changed them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from headrace.rings import Group
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """How an aggregate is kept: that of the answer under the plain names of its parts, others under their own."""
+    """How an aggregate is kept. The answer's arrangements have plain names; those of others are prefixed by `name`."""
 
     node: Aggregation
-    name: str  # empty: the answer of the view
+    name: str  # empty for the answer of the view
     seed: int
 
     @cached_property
@@ -49,7 +49,7 @@ class GroupLayout:
 
     @property
     def seed_part(self) -> str:
-        """What a total gets once, when the view is filled: it has a row from then on."""
+        """The part that a total receives once, when the view is filled: from then on the total has a row."""
         return self.part("seed")
 
     @cached_property
@@ -57,7 +57,7 @@ class GroupLayout:
         return {self.part(plain): ring for plain, ring in self.view.arrangements.items()}
 
     def parts(self, changes: Changes, *, judged: bool = False) -> dict[str, Run]:
-        """Sum changed rows into one run per arrangement; `judged` rows hold nothing that a sum could not take back."""
+        """Sum changed rows into one run per arrangement; `judged` rows hold no value that a sum cannot subtract."""
         return self._parts(changes, self._words(changes), judged)
 
     def parts_by_bucket(
@@ -69,12 +69,12 @@ class GroupLayout:
         *,
         judged: bool = False,
     ) -> dict[int, dict[str, Run]]:
-        """The same, by the buckets in which the groups lie.
+        """Sum changed rows as `parts` does, split by the bucket of their groups.
 
         Parameters
         ----------
         partition : the keys that decide the bucket.
-        own : the buckets whose rows are wanted; all, when None.
+        own : the buckets whose rows are wanted; None for all.
         """
         words = self._words(changes)
         if own is not None and len(own) < buckets:  # each task reads all rows, and sums its own
@@ -110,7 +110,7 @@ class GroupLayout:
         return {self.part(plain): run for plain, run in deltas(self.view, rows, words).items()}
 
     def _check_sums(self, arguments: Sequence[pa.Array]) -> None:
-        """Refuse a step in which a row gives a sum what cannot be taken away from it again."""
+        """Refuse a step that adds to a sum a value which cannot be subtracted again."""
         plan = self.node.plan
         for part in self.view.components:
             i = part.argument

@@ -1,12 +1,12 @@
-"""Joins of all kinds: what a step changes of them, found by looking only at rows that change and at their partners.
+"""Joins of all kinds: a step looks only at the rows that change and at their partners.
 
-Pairs of an inner join are a product, so what a step changes is
+The pairs of an inner join are a product, so the change of the join in a step is
 
     d(L x R) = dL x (R + dR)  +  L x dR
 
-All other kinds ask of a row whether it has a partner, that is whether the number m of its partners is above zero. A
-changed row is asked once, after the step; a row that was there before is asked again only if rows that match it
-changed: then it was given for m before and is given for m after, and the difference is what the step changes.
+All other kinds depend on whether a row has a partner, that is, whether the number m of its partners is above zero. For
+a changed row, m is counted once, after the step. For a row that was there before, m is counted again only if rows that
+match it changed; the outputs for the old and the new m then differ by the change of the step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 from headrace.rings import COUNT
 
-_PAIRS = 1 << 22  # that are looked at together, where no key tells which
+_PAIRS = 1 << 22  # pairs looked at together in a join without keys
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class JoinLayout:
         return (self.left_part, self.right_part)
 
     def absent_part(self, side: int) -> str:
-        """Rows whose key is NULL, which have no partner: they pass by, and are not kept."""
+        """The part of rows whose key is NULL: they have no partner, so they pass through and are not kept."""
         return f"{self.parts[side]}.absent"
 
     @cached_property
@@ -72,25 +72,25 @@ class JoinLayout:
         return RowLayout(fields, 0, (), self.seed)
 
     def passes_absent(self, side: int) -> bool:
-        """Whether rows of a side whose key is NULL are given, rather than left out."""
+        """Whether the join gives the rows of a side whose key is NULL, rather than leaving them out."""
         kind = self.node.kind
         return kind is JoinKind.FULL or (side == 0 and kind.keeps_left)
 
     @cached_property
     def output_keys(self) -> tuple[str, ...]:
-        """Those columns of the output that are keys, to tell updates from inserts and deletes."""
+        """The key columns of the output, which tell updates from inserts and deletes."""
         keys = {*self.rows[0].names[: self.node.keys], *self.rows[1].names[: self.node.keys]}
         return tuple(name for name in self.node.outputs if name in keys)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Rows of one side: entries of a run, how often each, and whether they had and have a partner."""
+    """Rows of one side: entries of a run, their multiplicities, and whether each had and has a partner."""
 
     rows: Run
     at: Positions
     diff: NDArray[np.int64]
-    had: NDArray[np.bool_] | None  # None: it was not there before
+    had: NDArray[np.bool_] | None  # None for rows that were not there before the step
     has: NDArray[np.bool_]
 
 
@@ -143,7 +143,7 @@ class JoinOperator(Operator):
         return Changes(columns, diff)
 
     def _matches(self, mine: Run, side: int, other: AnyRun) -> Iterator[tuple[Positions, Run, Positions]]:
-        """Pairs of entries that match: positions in `mine`, a run with the others, and positions in that."""
+        """Pairs of matching entries: positions in `mine`, a run with their partners, and positions in that run."""
         if not other.rows:
             return
         for owners, run, at in self._same_key(mine, side, other):
@@ -166,7 +166,7 @@ class JoinOperator(Operator):
             yield np.repeat(rows, everything.rows), everything, np.tile(np.arange(everything.rows), len(rows))
 
     def _agree(self, mine: Run, owners: Positions, side: int, run: Run, at: Positions) -> Positions:
-        """Which pairs the residual condition is true of."""
+        """The pairs for which the residual condition is true."""
         residual = self.node.residual
         assert residual is not None
         own, other = self.layout.rows[side], self.layout.rows[1 - side]
@@ -180,7 +180,7 @@ class JoinOperator(Operator):
     # -- partners -------------------------------------------------------------------------------------------------
 
     def _asked(self, side: int, left: Run | None, right: Run | None) -> Iterator[_Asked]:
-        """Rows of a side that change, or whose partners do: whether they have one."""
+        """Rows of a side that change, or whose partners change, with whether they have a partner."""
         own, other = (left, right) if side == 0 else (right, left)
         theirs = self.before(self.layout.parts[1 - side])
         if own is not None:
@@ -193,7 +193,7 @@ class JoinOperator(Operator):
                 yield from self._asked_again(side, touched, other, theirs)
 
     def _touched(self, side: int, other: Run) -> Run | None:
-        """Rows that were there before and whose key is among those of the changes of the other side."""
+        """Rows from before the step whose key occurs in the changes of the other side."""
         found = []
         for run in self.before(self.layout.parts[side]):
             if self.node.keys:
@@ -224,7 +224,7 @@ class JoinOperator(Operator):
         """The number of partners of each entry."""
         total = np.zeros(rows.rows, np.int64)
         for run in others:
-            if self._has_only_keys(1 - side):  # an entry a key: its count is the number of partners
+            if self._has_only_keys(1 - side):  # one entry per key: its count is the number of partners
                 total += lookup(COUNT, [run], self.layout.rows[side].probes(rows))[0].astype(np.int64)
                 continue
             for owners, matched, at in self._matches(rows, side, run):
@@ -233,12 +233,12 @@ class JoinOperator(Operator):
         return total
 
     def _has_only_keys(self, side: int) -> bool:
-        """Whether a side is nothing but keys, each of which is one entry."""
+        """Whether the rows of a side consist of key fields only, so that each key is one entry."""
         node = self.node
         return node.keys > 0 and node.residual is None and len(self.layout.rows[side].fields) == node.keys
 
     def _new_keys(self, right: Run | None) -> Run | None:
-        """Of a side that only grows, and of which only keys matter, those that were not there before."""
+        """The change to keep of a right side that only grows: of rows that are only keys, the new ones, once each."""
         if right is None or not self._has_only_keys(1):
             return right
         (there,) = lookup(COUNT, self.before(self.layout.right_part), right.words)
@@ -289,7 +289,7 @@ class JoinOperator(Operator):
         return together(parts) or parts[0]
 
     def _passing(self, side: int) -> Iterator[Changes]:
-        """Rows whose key is NULL: they have no partner, now and ever."""
+        """Changed rows whose key is NULL, as the join gives them: they never have a partner."""
         run = self.pushed(self.layout.absent_part(side))
         if run is None:
             return
@@ -304,7 +304,7 @@ class JoinOperator(Operator):
 
 
 def more_than_one(text: str) -> StepFailedError:
-    """What Spark says of a scalar subquery with several rows."""
+    """The error for a scalar subquery with several rows, which Spark refuses too."""
     return StepFailedError(
         f"a scalar subquery gives more than one row ({text or 'uncorrelated'}), so it has no value",
         way_out="aggregate it, as in (SELECT max(x) ...), or make its rows unique; nothing of this step was applied",
@@ -312,12 +312,12 @@ def more_than_one(text: str) -> StepFailedError:
 
 
 def _waiting(asked: Sequence[_Asked]) -> Run | None:
-    """What a step changes of the rows without a partner, where a row that has one is not kept."""
+    """The change of the kept rows, where only rows without a partner are kept."""
     changes = []
     for rows in asked:
         if rows.had is None:
             changes.append(rows.rows.take(rows.at[~rows.has]))
-        else:  # it waited until now
+        else:  # it has waited for a partner until now
             found = rows.rows.take(rows.at)
             changes.append(Run(found.words, COUNT.negate(found.payload), found.values))
     merged = merge(COUNT, changes) if changes else None
@@ -325,7 +325,7 @@ def _waiting(asked: Sequence[_Asked]) -> Run | None:
 
 
 def _given(asked: _Asked, *, wanted: bool) -> NDArray[np.int64]:
-    """How often rows are given for the first time, or no longer, where those with (or without) a partner are."""
+    """The change in how often each row is given, where a join gives the rows with (`wanted`) or without a partner."""
     now = (asked.has == wanted).astype(np.int64)
     if asked.had is not None:
         now -= asked.had == wanted

@@ -1,8 +1,8 @@
-"""What a join must keep of its two sides, and why; what it need not keep because of what tables promise.
+"""What a join must keep of its two sides and why, and what the promises of tables allow it to leave out.
 
-Rows are kept for the changes of the other side to find. So beside a table that never changes nothing is kept. And where
-rows of the right side only ever come, as those of an append-only table do, a row of a semi or anti join that has a
-partner has one for good: it is settled, and only rows that still wait for a partner are kept.
+A side is kept so that changes of the other side find their partners in it, so it is not kept if the other side never
+changes. If rows of the right side are never deleted, as in an append-only table, a row of a semi or anti join that has
+a partner will always have one: it is settled, and only rows that still wait for a partner are kept.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Keeping:
         if feed.producer is None:
             return feed.table in self.growing and feed.times is None
         node = self.tree.nodes[feed.producer]
-        # Pairs and different rows only become more, if what they are made of does. Sums change, and so do first rows.
+        # Pairs and distinct rows only grow if their inputs only grow. Sums change, and so do the rows of a LIMIT.
         monotone = (isinstance(node, Join) and node.kind in (JoinKind.INNER, JoinKind.SEMI)) or (
             isinstance(node, Aggregation) and bool(node.plan.keys) and not node.plan.aggregates
         )

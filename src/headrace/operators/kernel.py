@@ -33,7 +33,7 @@ class MapSide:
     """What is evaluated on the rows of one table before a view sums anything."""
 
     table: str
-    source: str  # which occurrence of the table, where a view joins several; else empty
+    source: str  # which occurrence of the table, if a view joins several; else empty
     condition: Expression | None
     keys: tuple[Expression, ...]
     arguments: tuple[Expression, ...]
@@ -65,9 +65,9 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class ViewChange:
-    """How many rows (or groups) came, went and changed: of a view in a step, or on their way through an operator.
+    """How many rows (or groups) were inserted, deleted and updated: in a view by a step, or through an operator.
 
-    Who is updated is neither inserted nor deleted.
+    An updated row counts neither as inserted nor as deleted.
     """
 
     inserted: int = 0
@@ -88,8 +88,8 @@ class ViewChange:
 class Traffic:
     """What an operator took and what it gave.
 
-    Rows of a side that is in every bucket are counted in each. What an aggregate takes is summed on the way and counted
-    as inserted: whether a group comes, goes or changes is seen only when it is added to its state.
+    Rows of a side that is in every bucket are counted in each. The input of an aggregate is summed on the way and
+    counted as inserted: only its state tells whether a group is inserted, deleted or updated.
     """
 
     taken: ViewChange = ViewChange()
@@ -114,8 +114,8 @@ class Reduced:
     """What one stage does to one bucket of a view."""
 
     runs: dict[str, Run] = field(default_factory=dict)  # the change of each arrangement
-    live: dict[str, int] = field(default_factory=dict)  # by how many entries each grew (alive, not stored)
-    sent: list[Sent] = field(default_factory=list)  # what later stages get
+    live: dict[str, int] = field(default_factory=dict)  # by how many live entries each grew (live, not stored)
+    sent: list[Sent] = field(default_factory=list)  # changes for later stages
     changes: Run | None = None  # the changed groups before and after, for readers
     summary: ViewChange | None = None
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
@@ -124,12 +124,12 @@ class Reduced:
 class ViewKernel(Protocol):
     """A maintained view as pure functions over runs.
 
-    Kernels inherit from it, for the answers that most of them give to what few are asked for.
+    Kernels inherit from it for the defaults of the methods that only a few of them need.
     """
 
     @property
     def sides(self) -> tuple[MapSide, ...]:
-        """The map sides, one a source."""
+        """The map sides, one per source."""
         ...
 
     @property
@@ -143,7 +143,7 @@ class ViewKernel(Protocol):
         ...
 
     def home(self, part: str, bucket: int) -> int:
-        """The bucket whose copy of an arrangement this bucket reads (another one where it is shared by all)."""
+        """The bucket whose copy of an arrangement this bucket reads: its own, unless all buckets share one copy."""
         ...
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
@@ -151,7 +151,7 @@ class ViewKernel(Protocol):
         ...
 
     def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
-        """Lift and sum changed rows, for the buckets of `own` only (all, when None)."""
+        """Lift and sum changed rows, for the buckets of `own` only (None for all)."""
         ...
 
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
@@ -160,7 +160,7 @@ class ViewKernel(Protocol):
 
     @property
     def seeds(self) -> Lifted:
-        """What a new view gets before the first row: what it says of tables that have none."""
+        """What a new view receives before the first row, so that it has its answer over empty tables."""
         return {}
 
     @property
@@ -170,16 +170,16 @@ class ViewKernel(Protocol):
 
     @property
     def row_keys(self) -> Sequence[tuple[str, tuple[Expression, ...]]]:
-        """The keys of the answer as they are made of rows: of each source, the table and the expressions.
+        """How the keys of the answer are computed from rows: per source, its table and the key expressions.
 
-        There are none if the answer does not follow from the rows of each source by themselves.
+        Empty if the answer does not follow from the rows of each source by themselves.
         """
         return ()
 
     def feed_of(self, part: str) -> FeedId | None:
-        """The feed whose rows a part is of, if they are on their way to Catalyst."""
+        """The feed that a part carries to Catalyst; None for any other part."""
         return None
 
     def evaluated_by_catalyst(self) -> ViewKernel:
-        """The same view over the same state, with Catalyst in place of kernels wherever it evaluates something."""
+        """The same view over the same state, with Catalyst instead of kernels for all that the view evaluates."""
         return self

@@ -1,10 +1,10 @@
-"""How an aggregate view is kept: which rings its payload multiplies, and which ordered arrangements it needs.
+"""How an aggregate view is kept: the rings whose product is its payload, and the ordered arrangements it needs.
 
-COUNT, SUM, AVG and the variances are made of sums, so they live together in one payload a group: the product of a row
-count and, for each argument, a count of the values present, a sum in the ring of its type and a sum of squares. MIN,
-MAX and what counts or sums DISTINCT values are not sums over rows: for each of their arguments an *ordered arrangement*
-maps (group, value) to a count. MIN and MAX are the first and the last value whose count is positive; how many such
-values there are, and their sum, are kept in the payload, as they come and go.
+COUNT, SUM, AVG and the variances are made of sums, so they live together in one payload per group: the product of a row
+count and, per argument, a count of the values present, a sum in the ring of its type and a sum of squares. MIN, MAX and
+aggregates of DISTINCT values are not sums over rows: for each of their arguments an *ordered arrangement* maps (group,
+value) to a count. MIN and MAX are the first and the last value whose count is positive; the number of such values and
+their sum are kept in the payload.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUPS = "groups"
 SPREADS = frozenset({"var_pop", "var_samp", "stddev_pop", "stddev_samp"})
 DISTINCT = frozenset({"count_distinct", "sum_distinct", "avg_distinct"})
 
-_WIDE = Compensated(3)  # what a variance subtracts from one another
+_WIDE = Compensated(3)  # the ring of the two large numbers that a variance subtracts
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ViewLayout:
         return tuple(parts)
 
     def functions(self, argument: int) -> frozenset[str]:
-        """Which functions are computed of an argument alone."""
+        """The functions that the view computes of this argument alone."""
         return frozenset(a.function for a in self.plan.aggregates if a.argument == argument and not a.others)
 
     @cached_property
@@ -84,7 +84,7 @@ class ViewLayout:
 
     @cached_property
     def arranged(self) -> tuple[int, ...]:
-        """Arguments of MIN, MAX and DISTINCT: each has an ordered arrangement, one for all of them."""
+        """Arguments of MIN, MAX and DISTINCT: each argument has one ordered arrangement, shared by these functions."""
         return self._arguments_of("min", "max", *DISTINCT)
 
     @cached_property
@@ -104,7 +104,7 @@ class ViewLayout:
         return {GROUPS: self.ring} | dict.fromkeys(self.values, COUNT)
 
     def combination(self, arguments: tuple[int, ...]) -> KeyLayout:
-        """Layout of combinations of values, none of which is NULL; they are told apart and in no particular order."""
+        """Layout of combinations of values, none of which is NULL; their words are distinct, in no particular order."""
         types = tuple(self.plan.arguments[i].type for i in arguments)
         return KeyLayout(types, (False,) * len(types), self.seed)
 
@@ -132,5 +132,5 @@ def sum_ring(argument: Expression) -> Group:
         return Compensated()
     if kind.is_decimal:
         return Integer(2 if kind.precision <= 28 else 3)
-    # A sum of BIGINTs may leave 64 bits on the way, or for good, which must be noticed.
+    # A sum of BIGINTs may leave 64 bits, for a while or for good, and an overflow must be noticed.
     return Integer(2 if kind.kind == "bigint" else 1)

@@ -1,8 +1,8 @@
 """Names that a person recognises for the fields of operators, which are only numbered.
 
-State is found by position (`l0`, `r1`, `a0`), whatever the columns of a query are called. Whoever reads an explanation
-knows columns and aggregates instead. So fields are followed down to the tables: a field that is a column has its name,
-one that is computed has its expression, and one that an aggregate gives is called what the query calls the aggregate.
+Operators know fields by position (`l0`, `r1`, `a0`), whatever the columns of a query are called, but the reader of an
+explanation knows columns and aggregates. So fields are followed down to the tables: a column is shown by its name, a
+computed field by its expression, and the result of an aggregate by the text of the aggregate in the query.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Naming:
 
     @cached_property
     def _shared(self) -> frozenset[str]:
-        """Columns that several sources have, so that the source must be said too."""
+        """Columns that several sources have, so that their names need the source in front."""
         tables = [feed for _, _, _, feed in self.tree.feeds() if feed.producer is None]
         read = Counter(name for feed in tables for name in {c for e in feed.expressions for c in e.columns})
         return frozenset(name for name, times in read.items() if times > 1)
@@ -83,26 +83,26 @@ class Naming:
         return self._given(number, name, self._ports[number])
 
     def condition(self, feed: Feed) -> str | None:
-        """The condition on the way of a feed."""
+        """The condition that a feed puts on its rows."""
         return None if feed.condition is None else self.on_the_way(feed, feed.condition)
 
     def on_the_way(self, feed: Feed, expression: Expression) -> str:
-        """An expression over the rows of a feed's producer; of a table, it is clear whose columns are meant."""
+        """An expression over the rows of a feed's producer; columns of a table are written without the source."""
         if feed.producer is None:
             return written(expression, str, longest=None)
         return written(expression, self._of(feed, list(self._ports)), longest=None)
 
     def keys(self, number: int) -> tuple[tuple[str, str, str], ...]:
-        """The keys of a join: left, how they are compared, right."""
+        """The keys of a join, each as (left, comparison sign, right)."""
         node = self.tree.nodes[number]
         assert isinstance(node, Join)
         sides = zip(*self._ports[number], strict=False)
-        # NOT IN compares with `=`; that its NULLs are kept apart is its own affair.
+        # NOT IN compares with `=`, although its keys are null-safe: it handles NULLs by itself.
         compared = ("<=>" if safe and node.kind is not JoinKind.NULL_AWARE else "=" for safe in node.safe)
         return tuple((left, sign, right) for (left, right), sign in zip(sides, compared, strict=False))
 
     def residual(self, number: int) -> str | None:
-        """What else must be true of the pairs of a join."""
+        """The condition on the pairs of a join, besides equal keys; None if there is none."""
         node = self.tree.nodes[number]
         assert isinstance(node, Join)
         if node.residual is None:
@@ -174,7 +174,7 @@ def _written(expression: Expression, named: Named) -> str:
             columns.append(arg)
             continue
         found = _pattern(arg.sql).search(expression.sql, at)
-        if found is None:  # its text is not made of the texts of its parts, one after the other
+        if found is None:  # the text is not a sequence of the texts of its parts
             return expression.sql
         out += _renamed(expression.sql[at : found.start()], columns, named) + _written(arg, named)
         at, columns = found.end(), []
@@ -183,15 +183,15 @@ def _written(expression: Expression, named: Named) -> str:
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """A text, but not in the middle of a word."""
+    """A pattern that finds a text, but not in the middle of a word."""
     before, after = (r"(?<!\w)" if text[:1].isalnum() else ""), (r"(?!\w)" if text[-1:].isalnum() else "")
     return re.compile(before + re.escape(text) + after)
 
 
 def _renamed(text: str, columns: Sequence[Expression], named: Named) -> str:
-    """A piece of a text with other names for the columns in it; as it is, if it is not clear where they are.
+    """Rename the columns in a piece of text; the text stays unchanged if it is not clear where they are.
 
-    Spark writes a column as the query does, so what it is called there need not be the name that it is known by.
+    Spark writes a column as the query does, so its name in the text may differ from its name in the expression.
     """
     words = [word for word in _WORD.finditer(text) if not word.group().startswith("'") and word.group() not in _SQL]
     if len(words) != len(columns):

@@ -1,9 +1,9 @@
 """NOT IN where NULLs may occur: a row is given unless it equals a value of the subquery, or might equal one.
 
-With T values in the subquery, N of them NULL: if T = 0 every row is given; if N > 0 none is; else those that are not
-NULL themselves and equal no value. So besides the rows of both sides, each bucket knows T and N of all buckets. While
-these two say the same as before, a step costs what an anti join costs. When they change their mind, and only then, all
-rows are asked again.
+The subquery has T values, N of them NULL. If T = 0 every row is given; if N > 0 none is; otherwise those are given that
+are not NULL themselves and equal no value. So besides the rows of both sides, each bucket knows T and N over all
+buckets. A step costs what an anti join costs, except when T and N move to another of the three cases: only then are all
+rows compared again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VALUES, _NULLS = 0, 1
 
 
 def seen_part(layout: JoinLayout) -> str:
-    """The part with the number of values, and of NULLs among them, that every bucket has."""
+    """The part that holds T and N, the numbers of values and of NULLs; every bucket has it."""
     return f"{layout.name}.seen"
 
 
@@ -79,13 +79,13 @@ class NotInOperator(Operator):
         return merge(COUNT, found) if found else None
 
     def _given(self, rows: Run | None, mode: str, values: Sequence[AnyRun], sign: int) -> list[Changes]:
-        """The rows among these that are given."""
+        """Those of the rows that NOT IN gives in this mode, with their multiplicities times `sign`."""
         if rows is None or mode == "none":
             return []
         layout = self.layout.rows[0]
         if mode == "compare":
             (count,) = lookup(COUNT, values, layout.probes(rows))
-            null = rows.words[layout.key_width - 1].astype(bool)  # the last word of a key that can be NULL
+            null = rows.words[layout.key_width - 1].astype(bool)  # a nullable key's last word says if it is NULL
             rows = rows.take(np.flatnonzero((count == 0) & ~null))
         columns = {name: layout.column(name, rows) for name in self.layout.node.outputs}
         return [Changes(columns, sign * rows.payload[0].astype(np.int64))]

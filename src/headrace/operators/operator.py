@@ -1,8 +1,8 @@
-"""What an operator is: it takes change batches, holds them until it is asked, and gives the changes that they make.
+"""What an operator is: it takes change batches, holds them until `flush`, and then gives the changes of its result.
 
-One operator object lives for one step in one bucket. It reads the arrangements that it had before the step and says
-which runs to add to them. `push` and `flush` are apart so that who drives the operators decides when work is done: all
-of a step at once today, and some parts of a plan less often than others tomorrow.
+One operator object lives for one step in one bucket. It reads its arrangements as they were before the step and says
+which runs to add to them. `push` and `flush` are separate so that the caller decides when work is done: all of a step
+at once today, and some parts of a plan less often than others tomorrow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Operator(ABC):
     def __init__(self, state: State) -> None:
         self.state = state
         self.runs: dict[str, Run] = {}  # what is to be added to each arrangement
-        self.live: dict[str, int] = {}  # by how many entries each grows
+        self.live: dict[str, int] = {}  # by how many live entries each arrangement grows
         self.taken = ViewChange()
         self._held: dict[str, list[Run]] = defaultdict(list)
 
@@ -45,27 +45,27 @@ class Operator(ABC):
 
     @abstractmethod
     def flush(self) -> Changes | None:
-        """Add what was pushed to the state, and give what that changes."""
+        """Add the pushed changes to the state, and give the changes of the operator's result."""
 
     def before(self, part: str) -> Sequence[AnyRun]:
-        """An arrangement as it was before the step; one that need not be kept has nothing in it."""
+        """An arrangement as it was before the step; empty if the arrangement is not kept."""
         return self.state.get(part, ())
 
     def pushed(self, part: str) -> Run | None:
-        """All that was pushed for a part, added up; None if there is nothing, or nothing is left of it."""
+        """The sum of all changes pushed for a part; None if there are none, or if they cancel."""
         runs = self._held.get(part)
         merged = merge(COUNT, runs) if runs else None
         return merged if merged is not None and merged.rows else None
 
     def keep(self, part: str, change: Run | None) -> None:
-        """Add a change to an arrangement of rows, if it is one that is kept."""
+        """Add a change to an arrangement of rows, if that arrangement is kept."""
         if change is not None and part in self.state:
             self.runs[part] = change
             self.live[part] = growth(COUNT, self.state[part], change)
 
 
 def passed(run: Run | None, key_width: int) -> ViewChange:
-    """Count what goes through in a run; an update is a row that goes and one that comes with the same key."""
+    """Count the changes in a run; a deleted and an inserted row with the same key are one update."""
     if run is None or not run.rows:
         return ViewChange()
     diff = run.payload[0].astype(np.int64)
@@ -80,7 +80,7 @@ def passed(run: Run | None, key_width: int) -> ViewChange:
 
 
 def given(changes: Changes | None, keys: Sequence[str] = ()) -> ViewChange:
-    """Count what an operator gives; `keys` are the columns that tell which rows are one key."""
+    """Count the changes that an operator gives; rows that agree on the columns `keys` have the same key."""
     if changes is None:
         return ViewChange()
     came, went = int(changes.diff[changes.diff > 0].sum()), int(-changes.diff[changes.diff < 0].sum())
@@ -109,9 +109,10 @@ def _words_of(changes: Changes, names: Sequence[str]) -> Words:
 
 
 def loaded(run: AnyRun, at: Positions) -> tuple[Run, Positions]:
-    """A run in memory as it is; of a run in a file, the entries at some positions, each once.
+    """Load the entries of a run at some positions; gives a run in memory, and the positions in that run.
 
-    What lies in a file is copied out, verified, before it is read: only as much of it as is needed.
+    A run in memory is returned as it is. Of a run in a file, only the needed entries are copied and verified, once
+    each.
     """
     if isinstance(run, Run):
         return run, at

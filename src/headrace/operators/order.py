@@ -1,8 +1,8 @@
 """ORDER BY and LIMIT of an answer as it is read, in Spark's order of values.
 
-The state of a view holds all groups, so that a deletion can bring up what stood below the LIMIT; only a reader sees the
-top. To make the top a function of the data, ties are broken by all other columns. Arrow's own sort is no help, since it
-puts NaN beside NULL and NULL at one end for all columns, so values are compared by their key words.
+The state of a view holds all groups, so that a deletion can bring up rows from below the LIMIT; only the reader cuts
+off the top. To make the top a function of the data, ties are broken by all other columns. Arrow's own sort is no help,
+since it puts NaN beside NULL and NULL at one end for all columns, so values are compared by their key words.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ def first_rows(rows: pa.Table, order: tuple[Order, ...], types: Types, count: in
 
 
 def limited_changes(plan: ViewPlan, after: pa.Table, changes: pa.Table) -> pa.Table:
-    """What changed in the first rows of an answer.
+    """The changes of the first rows of an answer, those within its LIMIT.
 
     Parameters
     ----------
-    after : the whole answer as it is, without its LIMIT.
-    changes : what changed in the whole answer, with `__diff`.
+    after : the whole answer after the step, without its LIMIT.
+    changes : the changes of the whole answer, with `__diff`.
     """
     assert plan.limit is not None
     if not changes.num_rows:
         return changes
     diff = whole(changes.column(DIFF)).to_numpy()
-    # Whatever was among the first before is among the first now, or moved back by no more than the rows that came.
+    # A row that was among the first before the step has moved back by at most the number of inserted rows.
     head = top(plan, after, plan.limit + int(diff[diff > 0].sum()))
     undone = changes.set_column(changes.column_names.index(DIFF), DIFF, pa.array(-diff))
     before = cancelled(pa.concat_tables([_with_diff(head, 1), undone]))
-    # A row that came further back than the head has nothing there to be taken from.
+    # A row inserted behind the head is not in it, so there is nothing to subtract it from.
     times = np.maximum(whole(before.column(DIFF)).to_numpy(), 0)
     repeated = np.repeat(np.arange(before.num_rows), np.minimum(times, plan.limit))
     was = top(plan, take_rows(before.drop_columns([DIFF]), repeated), plan.limit)
@@ -90,7 +90,7 @@ def _sorted(words: Iterator[Word], rows: int) -> Positions:
 
 
 def _candidates(types: Types, answer: pa.Table, order: tuple[Order, ...], count: int) -> Positions:
-    """Choose rows among which the first ones are, looking at a further column only where those before it tie."""
+    """Choose rows that include the first ones; a further column is read only where the columns before it tie."""
     tied, chosen = np.arange(answer.num_rows), []
     for item in order:
         if len(tied) <= count:
@@ -124,14 +124,14 @@ def _words(types: Types, answer: pa.Table, order: tuple[Order, ...]) -> Iterator
 
 def _value_words(column: pa.Array, kind: SqlType) -> Iterator[Word]:
     if kind.kind == "string":
-        # Strings of any length in one word: their rank among those that are there.
+        # Strings of any length fit one word as their rank among the strings of the column.
         yield pc.rank(column, tiebreaker="dense").to_numpy().astype(np.uint64)
     else:
         yield from ordered_words(column, kind)
 
 
 def _signs(types: Types, answer: pa.Table) -> Iterator[Word]:
-    """0.0 and -0.0 are equal, and look different: the last of all ties."""
+    """The signs of zeros: 0.0 and -0.0 are equal but look different, so they break the last ties."""
     for name, kind in types.items():
         if answer.num_rows and kind.is_floating:
             column = whole(answer.column(name))

@@ -1,9 +1,10 @@
 """Where operators run: which of them share a bucket, and what has to move between buckets.
 
-An operator that searches for keys needs equal keys in one bucket. Rows that are partitioned by (some of) these keys
-already stay where they are, so operators on one key are one stage; others are exchanged. A side that is small beside
-the other one is in every bucket instead, and then nothing of the other side has to move. If such a side is itself the
-result of a join, every bucket does that join for itself: its inputs are small too, and an exchange is saved.
+An operator that searches for keys needs equal keys in one bucket. Rows that are already partitioned by (some of) these
+keys stay where they are, so operators on one key are one stage; other rows are exchanged. If one side of a join is much
+smaller than the other, it is copied to every bucket instead, and no row of the other side has to move. If the small
+side is itself the result of a join, every bucket computes that join: its inputs are small too, and an exchange is
+saved.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Place:
 
     Parameters
     ----------
-    partition : the keys whose values decide the bucket; of a join with a side in every bucket, the fields of the other
-        side by which rows of tables are spread.
+    partition : the keys whose values decide the bucket. For a join with one side in every bucket: the fields of the
+        other side by which rows of tables are spread.
     everywhere : the sides of a join that are in every bucket.
     """
 
@@ -47,7 +48,7 @@ class Place:
 
     @property
     def spread_side(self) -> int:
-        """The side of a join by which its rows are spread over buckets."""
+        """The side of a join that is spread over buckets."""
         return 1 if self.everywhere == (0,) else 0
 
 
@@ -56,7 +57,7 @@ class Route:
     """How a feed's rows get to their operator, and whether Catalyst evaluates them on the way."""
 
     way: Way
-    catalyst: str | None = None  # the reason, if it does
+    catalyst: str | None = None  # why Catalyst evaluates them; None if it does not
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Placer:
     Parameters
     ----------
     sizes : rows of each source, as far as they are known.
-    by_catalyst : let Catalyst evaluate all feeds between operators, whether it has to or not.
+    by_catalyst : let Catalyst evaluate all feeds, also those that kernels could evaluate.
     """
 
     tree: Tree
@@ -93,7 +94,7 @@ class Placer:
         for number, node in enumerate(self.tree.nodes):
             partition, why = self._partition[number]
             everywhere = self._everywhere(number)
-            # A total has a row before any row has come: it is given that when the first stage has been.
+            # A total has a row before any input row has come; it gives this row after the first stage.
             stage = int(number in self.tree.totals)
             for side, port in enumerate(node.ports):
                 for i, feed in enumerate(port.feeds):
@@ -144,20 +145,20 @@ class Placer:
 
     @cached_property
     def _copied(self) -> frozenset[int]:
-        """Joins that every bucket does for itself, because all who read from them want their rows in every bucket."""
+        """Joins that every bucket computes for itself, because all their readers want their rows in every bucket."""
         out: set[int] = set()
         for number in reversed(range(len(self.tree.nodes))):
             node = self.tree.nodes[number]
             readers = [(n, side, feed) for n, side, _, feed in self.tree.feeds() if feed.producer == number]
             if isinstance(node, Join) and node.kind is JoinKind.INNER and node.keys and readers:
-                # What Catalyst evaluates on the way would be evaluated once per bucket.
+                # Catalyst would evaluate such a feed once per bucket.
                 wanted = (n in out or self._small_side(n) == side for n, side, _ in readers)
                 if all(wanted) and not any(self._reason(feed) for _, _, feed in readers):
                     out.add(number)
         return frozenset(out)
 
     def _small_side(self, number: int) -> int | None:
-        """The side of a join that is small beside the other."""
+        """The side of a join that is much smaller than the other; None if there is none."""
         node = self.tree.nodes[number]
         if not isinstance(node, Join) or node.kind in (JoinKind.FULL, JoinKind.NULL_AWARE):
             return None  # rows of both sides are given alone, or rows of all buckets decide: keys must be in one bucket
@@ -207,9 +208,9 @@ class Placer:
         return tuple(range(keys)), "equal keys must meet"
 
     def _is_bag(self, number: int) -> bool:
-        """Whether an operator only counts rows: the answer of a query that groups nothing.
+        """Whether an operator only counts rows: the answer of a query without groups.
 
-        An operator gives a bag in each bucket, so no bucket ever has to take away what it does not have.
+        Its rows may stay in any bucket: in each bucket the input adds up to a bag, so no count there becomes negative.
         """
         node = self.tree.nodes[number]
         return isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
@@ -224,7 +225,7 @@ class Placer:
         return total
 
     def _given(self, feed: Feed, decided: Sequence[tuple[Places, str]]) -> list[Places]:
-        """By which fields of its port the rows of a feed are partitioned already."""
+        """The fields of its port by which the rows of a feed are already partitioned: all alternatives."""
         if feed.producer is None:
             return []
         found = []
@@ -235,7 +236,7 @@ class Placer:
         return found
 
     def _partitioned(self, number: int, decided: Sequence[tuple[Places, str]]) -> list[Names]:
-        """By which of its fields the rows that an operator gives are partitioned."""
+        """The fields by which the output rows of an operator are partitioned: all alternatives."""
         node, (partition, _) = self.tree.nodes[number], decided[number]
         if isinstance(node, Aggregation | Top):
             return [tuple(f"k{i}" for i in partition)]
@@ -247,7 +248,7 @@ class Placer:
         return [names for names in named if set(names) <= set(node.outputs)]
 
     def _still(self, number: int, side: int, decided: Sequence[tuple[Places, str]]) -> list[Names]:
-        """By which fields the rows of a side are partitioned that does not move."""
+        """The fields by which the rows of a side that does not move are partitioned: all alternatives."""
         node = self.tree.nodes[number]
         port = node.ports[side]
         common: list[Places] | None = None
@@ -259,7 +260,7 @@ class Placer:
         return [names for names in named if set(names) <= given]
 
     def _spread(self, number: int, side: int) -> Places:
-        """By which fields rows of tables are spread, where any bucket would do."""
+        """The fields by which rows of tables are spread, where any bucket would do."""
         node = self.tree.nodes[number]
         port = node.ports[side]
         names = [field.name for field in port.fields]
@@ -270,7 +271,7 @@ class Placer:
         return tuple(range(keys or len(names)))
 
     def _wish(self, number: int) -> Names:
-        """By which of its fields the operator that reads from this one would like to have its rows partitioned."""
+        """The output fields by which the one reader of this operator would like its rows to be partitioned."""
         readers = [(n, side, feed) for n, side, _, feed in self.tree.feeds() if feed.producer == number]
         if len(readers) != 1:
             return ()
@@ -308,7 +309,7 @@ def _keys(node: Node) -> int:
 
 
 def _place(node: Node, name: str) -> int | None:
-    """Where a field that an operator gives is among the fields of its ports."""
+    """The position of an output field among the fields of the operator's port."""
     if isinstance(node, Aggregation):
         return int(name[1:]) if name.startswith("k") else None
     for port in node.ports:
@@ -319,7 +320,7 @@ def _place(node: Node, name: str) -> int | None:
 
 
 def _output(feed: Feed, name: str) -> int | None:
-    """At which place a feed gives a field of its producer as it is."""
+    """The position at which a feed passes on a field of its producer unchanged; None if it does not."""
     for i, output in enumerate(feed.outputs):
         if output.op == "column" and output.value == name:
             return i
@@ -327,6 +328,6 @@ def _output(feed: Feed, name: str) -> int | None:
 
 
 def _column(feed: Feed, place: int) -> str | None:
-    """The field of its producer that a feed gives at a place, if it does so as it is."""
+    """The field of its producer that a feed passes on unchanged at a position; None if it computes that column."""
     output = feed.outputs[place]
     return str(output.value) if output.op == "column" else None

@@ -1,7 +1,7 @@
 """The report on a view kept by operators.
 
-The tree comes first, as the query is kept, the answer on top; where operators run, what they keep and what went through
-them follows, each by the operator's number in brackets.
+The tree of operators comes first, the answer on top. Then follow where operators run, what they keep and how many rows
+went through them; each operator is named by its number in brackets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONG = 240  # characters of an expression, or of a list of names
 
 @dataclass(frozen=True)
 class Source:
-    """A table, as often as the query reads it."""
+    """One source of the query: one occurrence of a table."""
 
     name: str
     table: str
@@ -45,7 +45,7 @@ def report(
 
     Parameters
     ----------
-    extra : what the rule that planned the tree knows of some operators, by their numbers; it is shown beside them.
+    extra : further facts about operators, by number, from the rule that planned the tree; shown beside them.
     """
     described = Described(kernel, passing(subject), extra or {})
     tree = _Tree(
@@ -104,7 +104,7 @@ class _Tree:
 
     @property
     def _follows_keys(self) -> bool:
-        """Whether it is known who is alive."""
+        """Whether the tree follows foreign keys, so that it is known which rows are alive."""
         return any(isinstance(found, Alive) for operator in self.operators for found in operator.extra.values())
 
     # -- in plain words -----------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class _Tree:
                 yield Fact(operator.name, "; ".join(f"{label}: {value}" for label, value in operator.extra.items()))
 
     def _outline(self) -> Iterator[tuple[int, str]]:
-        """Each operator below the one that reads it, and tables below those; one that several read is written once."""
+        """The tree as indented lines: each operator below its reader; the inputs of a shared one once."""
         seen: set[int] = set()
         answer = self.operators[0]
         waiting: list[tuple[int, str, int | None]] = [(0, _said(answer), answer.number)]
@@ -172,7 +172,7 @@ class _Tree:
                 waiting += reversed(below)
 
     def _below(self, operator: DescribedOperator) -> Iterator[tuple[int, str, int | None]]:
-        """What an operator reads: how much deeper it stands, its line, and its number if it is an operator."""
+        """What an operator reads: per input, its extra depth, its line, and its number if it is an operator."""
         for port in operator.ports:
             side = f"{port.side}: " if port.side else ""
             deeper = 2 if len(port.feeds) > 1 else 1
@@ -184,7 +184,7 @@ class _Tree:
                 yield deeper, f"{start}{one_line(name)}{_on_the_way(feed)}", feed.producer
 
     def answer(self) -> dict[str, Any]:
-        """What is made of the answer's groups or rows: columns, condition and order."""
+        """How the answer follows from its groups or rows: columns, condition and order."""
         plan, naming, last = self.described.kernel.layout.plan, self.described.naming, len(self.described.nodes) - 1
 
         def named(field: str) -> str:
@@ -197,7 +197,7 @@ class _Tree:
         }
 
     def finish(self) -> dict[str, Fact]:
-        """The same, as facts."""
+        """The columns, condition and order of `answer`, as facts."""
         answer = self.answer()
         said = {
             "columns": cut(", ".join(map(one_line, answer["columns"])), 2 * _LONG),
@@ -241,7 +241,7 @@ class _Tree:
                 yield (1, said) if len(numbers) > 1 else (0, f"stage {stage.number}: {said}")
 
     def traffic(self) -> Iterator[Part]:
-        """What went through the operators in the last step."""
+        """How many rows went through the operators in the last step."""
         if not any(operator.taken or operator.given for operator in self.operators):
             yield Fact("", "none of its rows came to an operator of this view")
             return
@@ -271,7 +271,7 @@ class _Tree:
         )
 
     def _depths(self) -> dict[int, int]:
-        """In which layer each operator is: those of a later stage above, and right below what reads them."""
+        """The layer of each operator: below its readers in the same stage, and above all earlier stages."""
         own = {operator.number: 0 for operator in self.operators}
         for operator in self.operators:  # each before those it reads from
             for _, feed in operator.feeds:
@@ -311,7 +311,7 @@ class _Tree:
         )
 
     def _read(self) -> Iterator[DescribedFeed]:
-        """What is read of tables, from left to right."""
+        """The feeds that read tables, from left to right."""
         waiting = [feed for _, feed in self.operators[0].feeds]
         seen: set[int] = set()
         while waiting:
@@ -329,7 +329,7 @@ def _size(arrangements: Sequence[Arrangement], subject: Subject) -> str:
 
 
 def _things(kept: Iterable[tuple[str, str]]) -> str:
-    """Things, each with those who have it."""
+    """Things in one line of text, each followed by its owners."""
     by_name: dict[str, list[str]] = {}
     for name, owner in kept:
         by_name.setdefault(one_line(name), []).append(owner)
@@ -337,7 +337,7 @@ def _things(kept: Iterable[tuple[str, str]]) -> str:
 
 
 def _reasons(label: str, kept: Iterable[tuple[str, str, str]]) -> Iterator[Fact]:
-    """What operators keep, or do not, by the reason for it."""
+    """What operators keep (or do not keep), one fact per reason."""
     by_reason: dict[str, list[tuple[str, str]]] = {}
     for why, what, owner in kept:
         by_reason.setdefault(why, []).append((what, owner))
@@ -347,7 +347,7 @@ def _reasons(label: str, kept: Iterable[tuple[str, str, str]]) -> Iterator[Fact]
 
 
 def _called(name: str, text: str) -> str:
-    """A column of the answer: what it is, unless its name says that already."""
+    """A column of the answer: its name, and its expression unless the name says the same."""
     return name if name == text or text.endswith(f".{name}") else f"{name} = {text}"
 
 

@@ -1,7 +1,7 @@
-"""ORDER BY with LIMIT as an operator: the first rows are kept, and all others in case some of the first leave.
+"""ORDER BY with LIMIT as an operator: it keeps the first rows, and all others in case some of the first leave.
 
-A row that comes is compared with the rows at the top. Only when one of those leaves is what is below looked at, to
-refill the top. All rows of the order are in one bucket, because there is one top.
+A new row is compared with the rows at the top. The rows below are read only when a row leaves the top and the top must
+be refilled. All rows of the order are in one bucket, because there is one top.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.relation.run import Run, merge
 from headrace.relation.types import SqlType
 from headrace.rings import COUNT
 
-_ALL = 1 << 62  # of an OFFSET without a LIMIT
+_ALL = 1 << 62  # the limit of an OFFSET without a LIMIT
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class TopLayout:
 
     @property
     def rows_part(self) -> str:
-        """All rows."""
+        """The arrangement of all rows."""
         return f"{self.name}.rows"
 
     @property
     def top_part(self) -> str:
-        """The first of them: as many as are skipped and as are given."""
+        """The arrangement of the first rows: those that OFFSET skips and those that are given."""
         return f"{self.name}.top"
 
     @cached_property
@@ -59,7 +59,7 @@ class TopLayout:
 
     @cached_property
     def wanted(self) -> int:
-        """How many rows are at the top: those that are skipped and those that are given."""
+        """The size of the top: the rows that OFFSET skips and those that are given."""
         return min(self.node.count, _ALL) + self.node.offset
 
     @cached_property
@@ -91,7 +91,7 @@ class TopOperator(Operator):
         return together([_signed(self._shown(old), -1), _signed(self._shown(after), 1)])
 
     def _candidates(self, before: Run | None, change: Run) -> Changes:
-        """Rows among which the first ones are: those at the top and those that came, unless one at the top left."""
+        """Rows that include the new top: the old top and the new rows, or all rows if the top has to be refilled."""
         wanted = self.layout.wanted
         there = 0 if before is None else int(before.payload[0].sum())
         if before is not None and there >= wanted:
@@ -110,15 +110,15 @@ class TopOperator(Operator):
         return self._first(rows, min(self.layout.wanted, rows.rows))
 
     def _shown(self, rows: Changes) -> Changes:
-        """Without the rows that are skipped."""
+        """The rows of the top without those that OFFSET skips."""
         offset = self.layout.node.offset
         return self._first(rows, rows.rows).take(np.arange(min(offset, rows.rows), rows.rows)) if offset else rows
 
     def _first(self, rows: Changes, count: int) -> Changes:
         """The first rows of the order.
 
-        Where nobody above reads a column (EXISTS, count(*)) rows have none, and are all alike: only how many there are
-        counts, and that is what a table of Arrow forgets of them.
+        If no reader needs a column (EXISTS, count(*)), rows have no columns and are all alike. Only their number counts
+        then, and an Arrow table without columns would forget it.
         """
         if not rows.columns:
             return rows.take(np.arange(count))

@@ -1,4 +1,4 @@
-"""What went through the operators of a view in the last step: as numbers in the commit log, and read from there."""
+"""How many rows went through the operators of a view in the last step, as the commit log stores it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from headrace.operators.kernel import Traffic, ViewChange
 
 
 def traffic_numbers(traffic: Mapping[str, Traffic], answer: ViewChange) -> dict[str, list[int]]:
-    """What a step brought to each operator of a view, as numbers that the commit log can hold.
+    """What each operator of a view took and gave in a step, as numbers that the commit log can hold.
 
-    The answer gives nothing to anyone, so what the view changed stands in its place.
+    The topmost operator gives no rows to another one, so the change of the view stands in that place.
     """
     last = max(traffic, key=int, default="")
     return {
@@ -22,7 +22,7 @@ def traffic_numbers(traffic: Mapping[str, Traffic], answer: ViewChange) -> dict[
 
 
 def passing(subject: Subject) -> dict[int, tuple[ViewChange, ViewChange]] | None:
-    """What went through each operator of a view in the last step; None if there was none."""
+    """What each operator of a view took and gave in the last step; None if there was no step yet."""
     if not subject.last_step:
         return None
     found = {}

@@ -1,8 +1,8 @@
 """A view kept by a tree of operators, as the runtime sees it.
 
-In a stage, each bucket runs its operators one after the other: what arrived is pushed into them, and what they give on
-`flush` goes on, to an operator of the same stage directly, to others through the runtime. Nothing here knows where a
-bucket runs; the inline and the Spark executor both call the same functions.
+In a stage, each bucket runs its operators one after the other: arriving changes are pushed into them, and the changes
+that they give on `flush` go to operators of the same stage directly, and to others through the runtime. Nothing here
+knows where a bucket runs; the inline and the Spark executor both call the same functions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TreeView(ViewKernel):
     sizes : rows of each source when the view was planned.
     static : tables that never change once the view is there.
     growing : tables whose rows are never deleted.
-    by_catalyst : let Catalyst evaluate all that is between operators: a row has raised where kernels evaluated it.
+    by_catalyst : let Catalyst evaluate all feeds, because the kernels' evaluation raised for some row.
     """
 
     tree: Tree
@@ -75,7 +75,7 @@ class TreeView(ViewKernel):
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
-        """How each operator keeps what it keeps."""
+        """The layout of each operator's state."""
         last = len(self.tree.nodes) - 1
         out: list[Layout] = []
         for number, node in enumerate(self.tree.nodes):
@@ -144,7 +144,7 @@ class TreeView(ViewKernel):
 
     @cached_property
     def _shared(self) -> frozenset[str]:
-        """Parts that are the same in every bucket, and are stored by one."""
+        """Parts that are the same in every bucket, so that one bucket stores them for all."""
         found: set[str] = set()
         for layout, place in zip(self.layouts, self.placement.places, strict=True):
             if isinstance(layout, JoinLayout):
@@ -158,7 +158,7 @@ class TreeView(ViewKernel):
 
     @cached_property
     def seeds(self) -> Lifted:
-        """What a new view gets before its rows: totals have a row even if their tables have none."""
+        """What a new view receives before its first row: totals have a row even if their tables are empty."""
         nothing = Run(np.zeros((1, 1), np.uint64), (np.ones(1, np.int64),))
         totals = [self.layouts[number] for number in self.tree.totals]
         parts = {layout.seed_part: nothing for layout in totals if isinstance(layout, GroupLayout)}
@@ -236,7 +236,7 @@ class TreeView(ViewKernel):
         keys = layout.output_keys if isinstance(layout, JoinLayout) else ()
         if isinstance(layout, GroupLayout):
             keys = tuple(f"k{i}" for i in range(len(layout.node.plan.keys)))
-        if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # what all buckets do counts once
+        if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # work done by all buckets counts once
             done.traffic[str(number)] = Traffic(operator.taken, given(changes, keys))
         if isinstance(operator, GroupOperator) and number == len(self.layouts) - 1:
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
@@ -283,7 +283,7 @@ class TreeView(ViewKernel):
     def delivered(
         self, feed_id: FeedId, columns: list[pa.Array], diff: NDArray[np.int64], times: pa.Array | None, bucket: int
     ) -> list[Sent]:
-        """Send on what Catalyst made of a feed's rows of one bucket."""
+        """Send on the rows of a feed, from one bucket, that Catalyst has evaluated."""
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         diff = diff if times is None else repeated(diff, times)
         changes = Changes({field.name: column for field, column in zip(fields, columns, strict=True)}, diff)

@@ -15,14 +15,14 @@ from headrace.rings import Compensated, Payload
 
 
 def spread(function: str, ring: Compensated, present: NDArray[np.int64], total: Payload, squares: Payload) -> pa.Array:
-    """Compute var_pop, var_samp, stddev_pop or stddev_samp of groups with so many values.
+    """Compute var_pop, var_samp, stddev_pop or stddev_samp per group; `present` is its number of values.
 
-    Without a value the result is NULL, and so is that of a sample of one.
+    A group without a value gives NULL, and so does a sample of one.
     """
     count, sample = present.astype(np.float64), function.endswith("_samp")
     missing = present <= int(sample)
     difference = ring.add(ring.multiply(ring.lift(count), squares), ring.negate(ring.multiply(total, total)))
-    # One value has no spread, whatever rounding left of its square, and no group has less than none.
+    # A single value has no spread, whatever rounding left of its square; and no spread is negative.
     scatter = np.where(present > 1, np.maximum(ring.values(difference), 0.0), 0.0)
     values = scatter / np.where(missing, 1.0, count) / np.where(missing, 1.0, count - sample)
     if function.startswith("stddev"):

@@ -1,8 +1,8 @@
 """Fitting the units of cost to the machine: a few probes, each of some milliseconds.
 
-The units that `cost` has were measured on one machine, with whole steps over large tables. A probe takes a small piece
-of the same work: how much longer it takes here than it took there is how much longer a row takes. Each probe is made
-several times, and the fastest counts, as whatever else runs here only makes it slower.
+The default units in `cost` were measured on the developers' machine, with whole steps over large tables. A probe is a
+small piece of the same work: the ratio of its time here to its time there scales the units. Each probe runs several
+times, and the fastest run counts, because other load on this machine only makes a probe slower.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.thrifty.cost import UNITS, Units
 _ROWS, _KEYS = 50_000, 5_000
 _TIMES, _QUERIES = 5, 3
 _SCANNED = 10_000_000
-_FARTHEST = 20.0  # a machine that is so much faster or slower than ours has been measured at a bad moment
+_FARTHEST = 20.0  # a larger ratio to the developers' machine means a probe at a bad moment
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,20 @@ class Probes:
     group: float  # `_ROWS` rows are summed by key
     join: float  # `_ROWS` keys are looked up among as many
     job: float  # Spark answers an aggregate over one row
-    scan: float  # and over `_SCANNED` rows, beyond that
+    scan: float  # the additional seconds for an aggregate over `_SCANNED` rows
 
 
 OURS = Probes(group=0.0009, join=0.003, job=0.1, scan=0.1)
-"""What the probes took on the machine on which `UNITS` were measured."""
+"""The seconds of the probes on the machine on which `UNITS` were measured."""
 
 
 def probe(run: Callable[[int], object], is_stopped: Callable[[], bool]) -> Probes | None:
-    """Make all probes; None if there was no time for it.
+    """Make all probes; None if they were stopped.
 
     Parameters
     ----------
-    run : has Spark compute an aggregate with an exchange over so many rows.
-    is_stopped : asked between probes.
+    run : makes Spark compute an aggregate with an exchange over a number of rows.
+    is_stopped : whether to give up; called between probes.
     """
     found: list[float] = []
     probes: list[tuple[Callable[[], object], int]]
@@ -64,7 +64,7 @@ def probe(run: Callable[[int], object], is_stopped: Callable[[], bool]) -> Probe
 
 
 def fitted(here: Probes) -> Units:
-    """The units of a machine on which the probes take so long.
+    """The units of a machine, from the seconds of its probes.
 
     >>> fitted(OURS) == UNITS
     True
@@ -87,7 +87,7 @@ def to_json(units: Units) -> dict[str, float]:
 
 
 def from_json(data: dict[str, Any]) -> Units:
-    """Units from plain values; raises ValueError or TypeError if they are none."""
+    """Units from plain values; raises ValueError or TypeError if the values are not units."""
     units = Units(**{name: float(value) for name, value in data.items()})
     if min(asdict(units).values()) <= 0:
         raise ValueError("nothing is free")
@@ -110,5 +110,5 @@ def _slower(here: float, there: float) -> float:
 
 
 def _rounded(value: float) -> float:
-    """Two digits: more would only make plans differ that are as good."""
+    """Round to two digits: more would only make the choice between equally good plans vary."""
     return float(f"{value:.1e}")

@@ -1,7 +1,7 @@
 """Which strategy a view gets when its user leaves the choice to Headrace: the one whose steps are estimated cheapest.
 
-Every strategy that offers itself is asked for a plan and for what a step by it costs; those that have none say why. The
-winner is written down with its reason. EXPLAIN ANALYZE considers them again, for tables as they are then.
+Every strategy that offers itself gives a plan and the estimated cost of a step, or the reason why it has no plan. The
+chosen strategy is written down with the reason. EXPLAIN ANALYZE considers all of them again, with current tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOTHING_KNOWN = "its tables are empty, so the shape of the query decides, and no
 
 @dataclass(frozen=True)
 class Option(Generic[Q, P]):
-    """A strategy with its plan for a query, and what a step by it is estimated to cost."""
+    """A strategy, its plan for a query, and the estimated cost of a step by that plan."""
 
     strategy: Strategy[Q, P]
     plan: P
@@ -29,14 +29,14 @@ class Option(Generic[Q, P]):
 
 @dataclass(frozen=True)
 class Considered(Generic[Q, P]):
-    """What the strategies make of one query: options in the order of the strategies, and reasons against others."""
+    """The options for one query, in the order of the strategies, and the reasons of strategies without a plan."""
 
     options: tuple[Option[Q, P], ...]
     refused: dict[str, HeadraceError]
 
     @property
     def incremental(self) -> tuple[Option[Q, P], ...]:
-        """The options whose steps cost as much as the change."""
+        """The options whose steps cost in proportion to the change, not to the data."""
         return tuple(option for option in self.options if option.strategy.is_incremental)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ class Considered(Generic[Q, P]):
 
 
 def consider(strategies: Iterable[Strategy[Q, P]], query: Q, statistics: Statistics) -> Considered[Q, P]:
-    """Ask all strategies that offer themselves."""
+    """Ask all strategies that offer themselves for a plan and its cost."""
     options: list[Option[Q, P]] = []
     refused: dict[str, HeadraceError] = {}
     for strategy in strategies:
@@ -71,11 +71,11 @@ def consider(strategies: Iterable[Strategy[Q, P]], query: Q, statistics: Statist
 
 
 def choose(considered: Considered[Q, P], query: Q, statistics: Statistics) -> tuple[Option[Q, P], str]:
-    """The option with the cheapest steps, and why it is that one, in a clause.
+    """The option with the cheapest steps, and the reason for the choice, in a clause.
 
     Raises
     ------
-    HeadraceError : no incremental strategy can keep the query; the reason is that of the last one.
+    HeadraceError : no incremental strategy can keep the query; this is the reason of the last one that was asked.
     """
     incremental = considered.incremental
     if not incremental:
@@ -85,7 +85,7 @@ def choose(considered: Considered[Q, P], query: Q, statistics: Statistics) -> tu
         best = min(considered.options, key=lambda option: option.strategy.margin * option.cost.seconds)
         why = _why_cheapest(considered, best)
     else:
-        best = min(incremental, key=lambda option: not suits[option.strategy.name])  # the first, if none is suited
+        best = min(incremental, key=lambda option: not suits[option.strategy.name])  # the first, if none suits it
         why = NOTHING_KNOWN
     if suits.get(best.strategy.name):
         why = suits[best.strategy.name]

@@ -1,8 +1,8 @@
 """What a step would cost: the rows that a plan touches, times what a row costs on this machine.
 
-A function per kind of plan (`tree_cost`, `view_tree_cost`, and the two below) counts the rows; how long
-one takes is a unit, fitted on the machine (`calibration`) or, until then, as measured on ours. Costs decide which
-strategy a view gets, and EXPLAIN ANALYZE shows them beside what was measured.
+One function per kind of plan (`tree_cost`, `view_tree_cost`, and the two below) counts the rows. The time per row is a
+unit, fitted to the machine (`calibration`) or, until then, as measured on the developers' machine. Costs decide which
+strategy a view gets, and EXPLAIN ANALYZE shows them beside measured times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Units:
     """Microseconds per row of each kind of work, and the seconds that Spark takes to start a query."""
 
     group: float = 1.0  # a row is added to its group
-    join: float = 1.0  # a row is looked up in the other side of a join, and what it meets is passed on
+    join: float = 1.0  # a row is looked up in the other side of a join, and the pairs are passed on
     product: float = 1.5  # a key of a view tree is multiplied with its siblings and summed
     scan: float = 0.25  # Spark reads and aggregates a row
     compare: float = 0.1  # two rows are compared, on columns, without looking anything up
@@ -28,12 +28,12 @@ class Units:
 
 
 UNITS = Units()
-"""As measured on our machine, which has to do until they are fitted on this one."""
+"""The units as measured on the developers' machine, used until they are fitted on this one."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step is estimated to cost, by the source that changes."""
+    """The estimated cost of a step, by the source that changes."""
 
     touched: Mapping[str, float]  # rows that are looked at, for the changes of each source
     microseconds: float  # per row
@@ -53,19 +53,19 @@ class Cost:
 
 
 def one_table_cost(table: str, statistics: Statistics) -> Cost:
-    """A row of one table is evaluated, and added to its group."""
+    """The cost of a view of one table: each changed row is evaluated, and added to its group."""
     changed = statistics.of_sources({table: table}, {table: False}).changed[table]
     return Cost({table: 2 * changed}, statistics.units.group)
 
 
 def recompute_cost(tables: Iterable[str], statistics: Statistics) -> Cost:
-    """Spark runs the query again, over all rows."""
+    """The cost of recomputing: Spark runs the query again, over all rows."""
     units = statistics.units
     return Cost({table: float(statistics.size(table)) for table in tables}, units.scan, units.job)
 
 
 def fan_out(rows: float, others: float) -> float:
-    """How many rows of the others one row meets, where each of the others meets one."""
+    """How many of `others` rows one of `rows` meets on average, if each of the others meets exactly one."""
     return max(1.0, others / max(1.0, rows))
 
 

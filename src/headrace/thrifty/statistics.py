@@ -15,13 +15,13 @@ from headrace.plan.join import Source
 from headrace.relation.schema import TableSchema
 from headrace.thrifty.cost import UNITS, Units
 
-_LOAD_SHARE = 0.1  # a step that changes more of a table than this loads it, and says little of the steps to come
-_NEWS = 0.2  # how much the last step counts among all
+_LOAD_SHARE = 0.1  # a step that changes a larger share is a load, and says little about later steps
+_NEWS = 0.2  # the weight of the last step in the average
 
 
 @dataclass(frozen=True)
 class OfSources:
-    """What is known, or assumed, of the sources of a view: their rows, and how many of them a step changes."""
+    """The known or assumed sizes of the sources of a view, and how many of their rows a step changes."""
 
     rows: Mapping[str, float]
     changed: Mapping[str, float]
@@ -34,7 +34,7 @@ class Statistics:
     Parameters
     ----------
     rows : rows of each table now.
-    rates : how many rows of a table a step changes, where that has been seen (`watched`).
+    rates : how many rows of a table a step changes, for the tables where that has been observed (`watched`).
     """
 
     tables: Mapping[str, TableSchema]
@@ -43,20 +43,20 @@ class Statistics:
     units: Units = UNITS
 
     def size(self, table: str) -> int:
-        """The rows that a table has or is expected to have, whichever are more; 0 where nothing is known."""
+        """The current or the expected rows of a table, whichever is more; 0 if nothing is known."""
         return max(self.rows.get(table, 0), self.tables[table].expected_rows or 0)
 
     def sizes(self, sources: Mapping[str, str]) -> dict[str, int]:
-        """The rows of each source, by the table that it is of; sources of which nothing is known are left out."""
+        """The rows of each source, given its table; sources of unknown size are left out."""
         found = {source: self.size(table) for source, table in sources.items()}
         return {source: size for source, size in found.items() if size}
 
     def knows(self, tables: Iterable[str]) -> bool:
-        """Whether the size of some table is known, or expected."""
+        """Whether the size of at least one of the tables is known or expected."""
         return any(self.size(table) for table in tables)
 
     def share(self, table: str, *, looked_up: bool = False) -> float:
-        """The share of a table that a step changes, as seen or as assumed."""
+        """The share of a table that a step changes, as observed or as assumed."""
         if self.tables[table].static:
             return 0.0
         assumed = LOOKED_UP_SHARE if looked_up else CHANGED_SHARE
@@ -70,7 +70,7 @@ class Statistics:
 
     @cached_property
     def values(self) -> dict[tuple[str, str], int]:
-        """How many values the columns (table, column) have that refer to tables of known sizes."""
+        """The number of values of each column (table, column) that refers to a table of known size."""
         return {
             (name, column): self.size(target)
             for name, table in self.tables.items()
@@ -79,12 +79,12 @@ class Statistics:
         }
 
     def of_sources(self, sources: Mapping[str, str], looked_up: Mapping[str, bool]) -> OfSources:
-        """Rows and changes of the sources of a view, with what is not known filled in.
+        """The sizes and changes of the sources of a view, with assumptions where nothing is known.
 
         Parameters
         ----------
         sources : the table of each source.
-        looked_up : whether others find the rows of a source by its key: then these are fewer, and change less.
+        looked_up : per source, whether a join finds its rows by key: such tables are assumed smaller and less changing.
         """
         rows, changed = {}, {}
         for source, table in sources.items():
@@ -95,7 +95,7 @@ class Statistics:
         return OfSources(rows, changed)
 
     def of_joined(self, sources: Iterable[Source]) -> OfSources:
-        """The same for the sources of a join, which are looked up if their key is among the variables joined on."""
+        """`of_sources` for a join: a source is looked up if its key is among the join variables."""
         sources = tuple(sources)
         names = [name for source in sources for name in source.variable_names]
         found = {}
@@ -107,7 +107,7 @@ class Statistics:
 
 
 def watched(rates: Mapping[str, float], changed: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, float]:
-    """The rates of the tables that a step has changed, by the rates before it and the rows after it.
+    """The new rates of the tables that a step has changed, from the old rates and the sizes after the step.
 
     >>> watched({"sale": 10.0}, {"sale": 20, "shop": 500}, {"sale": 1_000, "shop": 600})
     {'sale': 12.0}

@@ -1,7 +1,7 @@
-"""What a strategy is: a way to keep a query, that plans or says why not, estimates and explains.
+"""What a strategy is: a way to keep a query. It plans or says why not, estimates, and explains.
 
-Everything that differs between strategies is asked of them, so a new one is a file and a place in the tuple. Queries
-and plans are the engine's; here is what has to be known of them to choose.
+All differences between strategies are behind this protocol, so a new strategy is one file and one place in the tuple.
+Queries and plans belong to the engine; this module states only what the choice needs to know of them.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Strategy(Protocol[Q, P]):
 
     @property
     def margin(self) -> float:
-        """How many times cheaper than all others it must be to be chosen; more than 1 for what scans all rows."""
+        """How many times cheaper than all others it must be to be chosen; above 1 for strategies that scan all rows."""
         ...
 
     @property
     def is_incremental(self) -> bool:
-        """Whether a step costs as much as the change; what is not is chosen only beside something that is."""
+        """Whether a step costs in proportion to the change; others are chosen only if an incremental one has a plan."""
         ...
 
     def offers(self, query: Q) -> bool:
-        """Whether it is tried for a query that was left to Headrace; all others must be asked for by name."""
+        """Whether the strategy is tried when the user leaves the choice to Headrace, and not only when asked for."""
         ...
 
     def plan(self, query: Q) -> P | HeadraceError:
@@ -62,18 +62,18 @@ class Strategy(Protocol[Q, P]):
         ...
 
     def suits(self, query: Q, refused: Mapping[str, HeadraceError]) -> str:
-        """Why the shape of a query that it has planned speaks for it, in a clause; empty if only numbers can say.
+        """Why the shape of a planned query speaks for this strategy, in a clause; empty if only costs can decide.
 
         Parameters
         ----------
-        refused : the reasons of the strategies that have no plan.
+        refused : the reasons of strategies that have no plan, by name.
         """
         ...
 
     def estimate(self, plan: P, statistics: Statistics) -> Cost:
-        """What a step costs by one of its plans."""
+        """Estimate the cost of a step by a plan of this strategy."""
         ...
 
     def explain(self, plan: P, known: Any) -> Report:
-        """How a view is kept by one of its plans, what a step costs and why so, from what is known of its state."""
+        """Report how a plan of this strategy keeps a view, why, and what a step costs, given the state of the view."""
         ...

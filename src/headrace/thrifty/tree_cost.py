@@ -1,7 +1,8 @@
 """What a step costs a tree of operators: a change is followed from its table to the answer, and rows are counted.
 
-Of a join it matters whether one side is found by a key: then a row of the other side meets one row, and a row of this
-side meets as many as there are for each key. An aggregate gives two rows for a group it changes, however many changed.
+For a join it matters whether one side is found by a key: then a row of the other side meets one row, and a row of this
+side meets all rows of the other side with its key. An aggregate gives two rows per changed group, however many of its
+rows changed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Keys = Mapping[str, tuple[str, ...]]
 
 
 def tree_cost(tree: Tree, statistics: Statistics) -> Cost:
-    """Estimate a step."""
+    """Estimate the cost of a step of a tree of operators."""
     keys, units = statistics.keys, statistics.units
     tables = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
     known = statistics.of_sources(tables, looked_up(tree, keys))
@@ -29,7 +30,7 @@ def tree_cost(tree: Tree, statistics: Statistics) -> Cost:
 
 
 def looked_up(tree: Tree, keys: Keys) -> dict[str, bool]:
-    """For each source, whether a join finds its rows by the key of its table."""
+    """Per source, whether a join finds its rows by the key of its table."""
     found = {}
     for number, _, _, feed in tree.feeds():
         if feed.producer is None:
@@ -44,7 +45,7 @@ def _by_key(feed: Feed, width: int, keys: Keys) -> bool:
 
 
 def _sizes(tree: Tree, known: OfSources, values: Mapping[tuple[str, str], int]) -> list[list[float]]:
-    """Rows that enter each port of each operator, in all."""
+    """The total number of rows that enter each port of each operator."""
     given: list[float] = []
     entering: list[list[float]] = []
     for node in tree.nodes:
@@ -68,7 +69,7 @@ def _sizes(tree: Tree, known: OfSources, values: Mapping[tuple[str, str], int]) 
 
 
 def _groups(node: Aggregation, rows: float, values: Mapping[tuple[str, str], int]) -> float:
-    """About how many groups there are: no more than there are values of their keys, where these refer to a table."""
+    """About how many groups there are: at most as many as values of their keys, for keys that refer to a table."""
     most = max(1.0, rows / ROWS_A_GROUP)
     feeds = node.port.feeds
     if len(feeds) != 1 or feeds[0].producer is not None:
@@ -84,7 +85,7 @@ def _left(feed: Feed, rows: float) -> float:
 
 
 def _follow(tree: Tree, source: str, changed: float, sizes: list[list[float]], keys: Keys, compared: float) -> float:
-    """Rows that are looked at when a source changes; one that is only compared counts as a part of one."""
+    """How many rows are looked at when a source changes; a row that is only compared counts as `compared` rows."""
     total = 0.0
     moving = [0.0] * len(tree.nodes)  # changes that each operator gives
     for number, node in enumerate(tree.nodes):
@@ -101,9 +102,7 @@ def _follow(tree: Tree, source: str, changed: float, sizes: list[list[float]], k
             met = arriving * _partners(tree, node, side, sizes[number], keys) if isinstance(node, Join) else arriving
             total += arriving + (compared * met if isinstance(node, Join) and not node.keys else met)
             if isinstance(node, Join) and side == 1 and sizes[number][1] <= 1.0:
-                met *= (
-                    TURNED_SHARE  # all rows are compared with the new value, and most compare as they did with the old
-                )
+                met *= TURNED_SHARE  # all rows are compared with the new value, and for most the result stays the same
             out += met if isinstance(node, Join) and (node.kind.pairs or side == 1) else arriving
         if isinstance(node, Aggregation):
             out = min(2 * out, 2.0) if not node.plan.keys else 2 * min(out, max(1.0, sizes[number][0]))
@@ -126,7 +125,7 @@ def _partners(tree: Tree, node: Join, side: int, sizes: list[float], keys: Keys)
 
 
 def _unique(tree: Tree, node: Join, side: int, keys: Keys) -> bool:
-    """Whether a side has one row at most for each key of the join."""
+    """Whether a side has at most one row per key of the join."""
     return _identifies(tree, node.ports[side], range(node.keys), keys)
 
 
@@ -142,7 +141,7 @@ def _identifies(tree: Tree, port: Port, places: Iterable[int], keys: Keys) -> bo
     if isinstance(producer, Aggregation):
         return columns.issuperset(f"k{i}" for i in range(len(producer.plan.keys)))
     if isinstance(producer, Join):
-        # A row of the left side is given once at most, if it finds its partner by a key of the right side.
+        # A row of the left side is given at most once, if it finds its partner by a key of the right side.
         own = [i for i, field in enumerate(producer.left.fields) if field.name in columns]
         once = not producer.kind.pairs or _unique(tree, producer, 1, keys)
         return once and producer.kind is not JoinKind.FULL and _identifies(tree, producer.left, own, keys)

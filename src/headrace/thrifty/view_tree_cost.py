@@ -1,8 +1,8 @@
-"""What a step costs a view tree: for the changes of a source, the keys that change in each view up to the root.
+"""What a step costs a view tree: per changed source, the keys that change in each view up to the root.
 
-A view has at most as many keys as the smallest relation has values of each of its variables, so summing before joining
-pays where keys are few; where they are as many as the rows, as in groups by a table's key, every row is a sum of its
-own, and costs more than a row.
+The values of a variable are at most the rows of the smallest relation that has it, and the keys of a view at most the
+product over its variables. So summing before joining pays where keys are few. Where there are as many keys as rows, as
+in groups by a table's key, every row becomes a sum of its own, which costs more than a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.thrifty.statistics import OfSources, Statistics
 
 
 def view_tree_cost(plan: MaintenancePlan, join: JoinPlan, statistics: Statistics) -> Cost:
-    """Estimate a step."""
+    """Estimate the cost of a step of a view tree."""
     known = statistics.of_joined(join.sources)
     touched = {}
     for source, changed in known.changed.items():

@@ -1,4 +1,4 @@
-"""The strategies by which views are kept, one per file; where numbers do not decide, earlier ones come first."""
+"""The strategies by which views are kept, one per file; where costs do not decide, earlier ones come first."""
 
 from typing import Any
 

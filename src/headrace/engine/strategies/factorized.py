@@ -1,6 +1,6 @@
-"""View trees over rings: sums of products, of SQL aggregates or of moments, made before anything is joined.
+"""View trees over rings: SQL aggregates and moments are sums of products, and each relation is summed before a join.
 
-The recursive and the first-order plan of the same views are there to be compared, and must be asked for.
+The recursive and the first-order plan of the same queries exist for comparison, and are used only when asked for.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Factorized(Kept[JoinView, Any]):
         assert plan.factorization is not None
         assert chosen is not None
         views = plan.factorization.plan
-        # The reasons are those of the day on which the plan was made; what is known has changed since.
+        # The reasons stay those from when the plan was made; sizes have changed since.
         stages = tuple(replace(s, why=why) for s, why in zip(views.stages, chosen.stages_why, strict=True))
         made = replace(plan.factorization, order_why=chosen.order_why, plan=replace(views, stages=stages))
         groups = {i: known.reader.live(subject.name, part_name(i, 0)) for i in range(len(views.views))}
@@ -133,7 +133,7 @@ class Factorized(Kept[JoinView, Any]):
 
 
 def _with_choice(definition: Definition, planned: Planned) -> Definition:
-    before = definition.view_tree  # the reasons are those of the day on which the choice was made
+    before = definition.view_tree  # the reasons stay those from when the choice was made
     plan = ViewTreeChoice(
         order=None if planned.order is None else to_json(planned.order),
         order_why=before.order_why if before else planned.order_why,

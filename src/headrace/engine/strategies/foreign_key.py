@@ -49,7 +49,7 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
                 f"view {query.name!r} is no foreign-key join: {graph.why}",
                 way_out=f"{graph.way_out}; or leave the strategy out",
             )
-        # Sizes that led to the plan lead to it again, also where nothing was known.
+        # The sizes that led to the plan lead to it again, even where they are unknown.
         sources = {source.name: source.table for source in rows.sources}
         known = chosen.sizes if chosen else query.statistics.sizes(sources)
         made = foreign_tree(plan, graph, known, query.buckets)
@@ -65,10 +65,10 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
         return kept_by(made.tree, query, FOREIGN_KEY, analysed, known, counts)
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
-        """Why live tuples win over sums of products.
+        """Why live tuples are better than sums of products for a query.
 
-        Summing before a join pays where many rows become one sum. Rows as they are, and groups as fine as the rows of a
-        table, leave nothing to sum, and then a tuple is cheaper to keep than the sums of its products.
+        Summing before a join pays where many rows become one sum. A query for plain rows, or with groups as fine as the
+        rows of a table, leaves nothing to sum; then a tuple is cheaper to keep than the sums of its products.
         """
         if FACTORIZED in refused:
             said = refused[FACTORIZED].what.partition(": ")[2]
@@ -95,7 +95,7 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
 
 
 def _rows_in(view: str, part: str, reader: Reader) -> int:
-    """How many rows the entries of an arrangement stand for: the sum of all counts, over runs as they are."""
+    """How many rows an arrangement holds, copies counted: the sum of all counts in its runs."""
     total = 0
     for run in reader.runs(view, part):
         run.check(np.arange(run.rows))

@@ -1,4 +1,4 @@
-"""What strategies have in common: they say why not instead of raising, and most have nothing to add to the numbers."""
+"""What strategies have in common: `plan` returns an error instead of raising it, and most leave the choice to costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Kept(ABC, Generic[K, A]):
     """A strategy of the engine (`thrifty.strategy.Strategy`)."""
 
     name: str
-    kinds: ClassVar[tuple[str, ...]] = ("view",)  # of definitions; it is not known to others
+    kinds: ClassVar[tuple[str, ...]] = ("view",)  # the kinds of definitions that it is offered for
     margin: ClassVar[float] = 1.0
     is_incremental: ClassVar[bool] = True
 
@@ -34,7 +34,7 @@ class Kept(ABC, Generic[K, A]):
 
     @abstractmethod
     def planned(self, query: Query) -> PlannedView[K, A]:
-        """A plan; raises the reason why there is none."""
+        """Plan a query; raises the reason why that is impossible."""
 
     def suits(self, query: Query, refused: Mapping[str, HeadraceError]) -> str:
         return ""

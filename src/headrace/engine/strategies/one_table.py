@@ -1,4 +1,4 @@
-"""Views of one table: a changed row is a change to its group, and nothing else has to be kept."""
+"""Views of one table: a changed row changes its group, and only the groups have to be kept."""
 
 from __future__ import annotations
 

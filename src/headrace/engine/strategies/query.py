@@ -1,4 +1,4 @@
-"""What a view asks for, as strategies see it: its definition, what is known of the tables, and its SQL, read once."""
+"""A query as strategies see it: its definition, the statistics of its tables, and its SQL, analysed once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.thrifty.statistics import Statistics
 
 @dataclass(frozen=True)
 class Query:
-    """One view to be planned. Each form of its SQL is made when it is first asked for, or refused for good."""
+    """One view to be planned. Each form of its SQL is computed at first use; a refusal is remembered too."""
 
     name: str
     definition: Definition
@@ -29,17 +29,17 @@ class Query:
 
     @property
     def is_sql(self) -> bool:
-        """Whether the answer of the SQL is wanted, and not something that is computed from its rows."""
+        """Whether the view is the answer of its SQL, rather than moments or a model over its rows."""
         return isinstance(self.definition.request, SqlRequest)
 
     @once
     def sql(self) -> SqlQuery:
-        """The SQL; without the GROUP BY where moments are asked for, as it is no SQL then."""
+        """The SQL; for moments without its GROUP BY, because with it the text is not valid SQL."""
         return SqlQuery(self.session, self.name, self.definition.sql if self.is_sql else self.body[0])
 
     @once
     def body(self) -> tuple[str, tuple[str, ...]]:
-        """The rows that moments are asked of, and the columns to group them by."""
+        """The query of the rows whose moments are wanted, and the columns to group them by."""
         return split_group_by(self.definition.sql)
 
     @once
@@ -64,7 +64,7 @@ class Query:
 
     @once
     def reads(self) -> Reads:
-        """What the query reads, if Spark is to run it as it stands."""
+        """The tables and columns that the query reads, if Spark is to run it unchanged."""
         return read_query(self.sql)
 
     @once
@@ -76,7 +76,7 @@ class Query:
             return False
 
     def refuse_factorizing(self, strategy: str, why: str) -> None:
-        """Refuse options that say how to factorize, where another strategy was asked for."""
+        """Refuse options of factorized views where another strategy was asked for."""
         for what in self.definition.request.wishes.given():
             if what != "strategy":
                 raise SchemaError(
@@ -85,7 +85,7 @@ class Query:
                 )
 
     def check_sums(self, plan: ViewPlan) -> None:
-        """Refuse sums of what is no number (an interval)."""
+        """Refuse sums of values that are not numbers (intervals)."""
         for aggregate in plan.aggregates:
             if aggregate.function in ("sum", "avg") and not aggregate.type.is_numeric:
                 raise UnsupportedSQLError(

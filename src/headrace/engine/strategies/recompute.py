@@ -1,7 +1,7 @@
 """Recomputation: Spark runs the query in every step that changes a table it reads.
 
-It is chosen only where following the changes is estimated to cost far more. F/SQL, which writes moments as one SQL
-query with its aggregates pushed past the joins, is there to be compared, and must be asked for.
+It is chosen only where incremental maintenance is estimated to cost far more. F/SQL, which writes moments as one SQL
+query with its aggregates pushed past the joins, exists for comparison, and is used only when asked for.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from headrace.thrifty.strategy import F_SQL, FACTORIZED, RECOMPUTE
 
 @dataclass(frozen=True)
 class Recompute(Kept[Recomputed, Any]):
-    """The query as it stands, or moments over its rows."""
+    """Spark runs the query unchanged, or computes moments over its rows."""
 
     name: str = RECOMPUTE
 
     kinds: ClassVar[tuple[str, ...]] = ("view", "covariance", "model")
-    margin: ClassVar[float] = 4.0  # estimates tell thousands from millions, and not much more
+    margin: ClassVar[float] = 4.0  # estimates are rough: they tell thousands from millions
     is_incremental: ClassVar[bool] = False
     spelled: ClassVar[str] = "refresh='full'"  # what users write to have it
     has_order: ClassVar[bool] = False  # whether the query is written along a variable order
-    unplanned: ClassVar[tuple[str, ...]] = ("order", "partition")  # what Spark does not let others plan
+    unplanned: ClassVar[tuple[str, ...]] = ("order", "partition")  # options that Spark's own planning rules out
 
     def offers(self, query: Query) -> bool:
         request = query.definition.request
@@ -88,7 +88,7 @@ class Recompute(Kept[Recomputed, Any]):
 
 @dataclass(frozen=True)
 class FSql(Recompute):
-    """Moments as one SQL query, written along a variable order."""
+    """Spark computes moments by one SQL query, written along a variable order."""
 
     name: str = F_SQL
 

@@ -1,7 +1,7 @@
-"""What all strategies that end in a tree of operators have in common: from the tree to a planned view.
+"""From a tree of operators to a planned view, for all strategies that end in a tree.
 
-The sizes that led to a tree are written down, because they lead to it again, and so is a fingerprint: state that was
-written for one tree must never be read by another.
+The sizes that led to a tree are written down, because they lead to the same tree again. A fingerprint of the tree is
+written down too: state that was written for one tree must never be read by another.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def kept_by(
     sizes: Mapping[str, int],
     feeds: Mapping[str, int] | None = None,
 ) -> PlannedView[TreeView, SqlAnswer]:
-    """Plan a view by a tree.
+    """Plan a view that is kept by a tree of operators.
 
     Parameters
     ----------
     sizes : rows of the sources of the query, as far as they were known when the tree was chosen.
-    feeds : rows of the sources of the tree, where these have other names.
+    feeds : rows of the sources of the tree, if their names differ from those of the query.
     """
     chosen, fingerprint = query.definition.tree, _fingerprint(tree)
     if chosen and chosen.fingerprint != fingerprint:
@@ -56,6 +56,6 @@ def kept_by(
 
 
 def _fingerprint(tree: Tree) -> str:
-    """A fingerprint of all that the layout of the state follows from: the nodes, whatever the query was read as."""
+    """A fingerprint of the nodes of a tree, which alone decide the layout of its state."""
     root = replace(tree.root, plan=replace(tree.root.plan, over=Fed(tree.tables)))
     return hashlib.sha256(repr((*tree.nodes[:-1], root)).encode()).hexdigest()[:16]

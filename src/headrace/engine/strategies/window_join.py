@@ -1,4 +1,4 @@
-"""Window joins of late streams: asked for by a call of their own, and kept in one way only."""
+"""Window joins of late streams: they have a call of their own, and there is one way to keep them."""
 
 from __future__ import annotations
 
