@@ -1,7 +1,7 @@
 """The demo's referee: Spark alone, over the demo's own copy of the rows.
 
 It answers the same SQL from scratch, without any code of Headrace, in a Spark session of its own (so no name of the
-engine is in scope). Its answers decide whether the views are right, and its time is compared with the time of a step.
+engine is in scope). Its answers decide whether the views are right, and its time is compared with that of the steps.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Readers(Protocol):
         ...
 
     def reader(self) -> Reader:
-        """Open a reader of the current snapshot. If it is not closed, its files go some time after its last use."""
+        """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         ...
 
     def read(self, work: Callable[[Reader], T]) -> T:

@@ -1,8 +1,8 @@
 """Running a step: where it runs, what Catalyst evaluates, what happens to bad rows.
 
 The size of the change decides the place. Applying a small batch that the driver already has costs less than starting a
-Spark job, so the driver runs the kernels itself; a larger batch becomes a file that tasks share; a Spark DataFrame is
-never brought to the driver.
+Spark job, so the driver runs the kernels itself; a larger batch becomes a file that tasks share; a Spark DataFrame
+stays in Spark, unless the executor is "inline".
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Store:
         return Reader(self.location.root, self.settings.buckets, self.snapshot)
 
     def reader(self) -> Reader:
-        """Open a reader of the current snapshot. If it is not closed, its files go some time after its last use."""
+        """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         self._check_open()
         if self.read_only:
             self.refresh()
@@ -192,6 +192,6 @@ class Store:
             gone = self._doomed - self._pinned()
             self._doomed -= gone
         for name in gone:
-            with contextlib.suppress(OSError):  # the step has happened; the next open removes it
+            with contextlib.suppress(OSError):  # the step has happened; the next open tries again
                 (self.location.runs / name).unlink(missing_ok=True)
         OPEN.forget(str(self.location.root), gone)

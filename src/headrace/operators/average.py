@@ -92,7 +92,7 @@ def _divide(
     out_high: Halves,
     rest: NDArray[np.bool_],
 ) -> bool:
-    """Divide the sums that fit 128 bits, and mark the others in `rest`; false as soon as an average is too large."""
+    """Divide the sums that fit this loop, and mark the others in `rest`; false as soon as an average is too large."""
     zero, one = np.uint64(0), np.uint64(1)
     for i in range(len(low)):
         if present[i] == 0:

@@ -1,8 +1,9 @@
 """ORDER BY and LIMIT of an answer as it is read, in Spark's order of values.
 
-The state of a view holds all groups, so that a deletion can bring up rows from below the LIMIT; only the reader cuts
-off the top. To make the top a function of the data, ties are broken by all other columns. Arrow's own sort is no help,
-since it puts NaN beside NULL and NULL at one end for all columns, so values are compared by their key words.
+The state of a view holds all groups, so that a deletion can bring up rows from below the LIMIT; the LIMIT is applied
+only when the answer is read. To make the top a function of the data, ties are broken by all other columns. Arrow's own
+sort is no help, since it puts NaN beside NULL and NULL at one end for all columns, so values are compared by their key
+words.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Statistics:
         Parameters
         ----------
         sources : the table of each source.
-        looked_up : per source, whether a join finds its rows by key: such tables are assumed smaller and less changing.
+        looked_up : per source, whether a join finds its rows by key; if so, it is assumed smaller, with fewer changes.
         """
         rows, changed = {}, {}
         for source, table in sources.items():
