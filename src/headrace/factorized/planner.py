@@ -31,7 +31,9 @@ from headrace.rings.covariance import width
 
 WORTH_SAYING = 1 << 26
 """Bytes of state that a proposal must save to be made."""
-STRATEGIES = ("factorized", "recursive", "first-order")
+BASELINES = {"recursive": recursive, "first-order": first_order}
+"""Strategies to compare with, and what plans a join by each of them."""
+STRATEGIES = ("factorized", *BASELINES)
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,7 @@ def plan_join(query: Hypergraph, features: Collection[str], options: Options, bu
             raise SchemaError(
                 f'strategy="{options.strategy}" has no variable order', way_out='leave it out, or use "factorized"'
             )
-        build = first_order if options.strategy == "first-order" else recursive
-        plan = build(_without_names(query, features), features, updatable)
+        plan = BASELINES[options.strategy](_without_names(query, features), features, updatable)
     partitionable = [v for v in query.variables if v not in query.local_variables]
     if options.partition is not None and options.partition not in partitionable:
         raise SchemaError(

@@ -102,6 +102,8 @@ def explaining_is_total_and_plain(world: World, subject: Subject) -> None:
         _check_report(handle)
         subject.answer(handle)
         _check_report(handle)
+        # A plan that is stored under another strategy's name would be made by that one when it is opened again.
+        assert handle.explain().strategy == subject.strategy or not subject.strategy
 
 
 def what_is_refused_leaves_no_trace(world: World, subject: Subject) -> None:

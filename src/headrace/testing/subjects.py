@@ -39,6 +39,7 @@ class Subject:
     refused : a definition of the same kind that no engine takes.
     answer : the answer of a handle.
     tells_changes : whether the handle has `changes()`; moments and models have none.
+    strategy : that by which it must say that it is kept; empty where none is asked for.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Subject:
     refused: Define
     answer: Callable[[Any], pa.Table] = lambda handle: handle.to_arrow()
     tells_changes: bool = True
+    strategy: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -93,6 +95,7 @@ def _view(strategy: str) -> Subject:
         make,
         _star_steps,
         lambda engine: engine.view("other", refused, **_asked(strategy)),
+        strategy=strategy,
     )
 
 
@@ -105,6 +108,7 @@ def _covariance(strategy: str) -> Subject:
         lambda engine: engine.covariance("other", _MOMENTS, ["colour"], **_asked(strategy)),
         _flat,
         tells_changes=False,
+        strategy=strategy,
     )
 
 

@@ -16,7 +16,7 @@ from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 
 ONE_TABLE = "one table"
-FACTORIZED, RECURSIVE, FIRST_ORDER = planner.STRATEGIES
+FACTORIZED, RECURSIVE, FIRST_ORDER, *_ = planner.STRATEGIES
 FOREIGN_KEY = "foreign-key"
 OPERATORS = "operators"
 RECOMPUTE = "recompute"
