@@ -154,4 +154,4 @@ REFUSED = {
 def test_what_fails_is_said(shop: SqlSession, sql: str) -> None:
     with pytest.raises(UnsupportedSQLError, match=REFUSED[sql]) as refusal:
         analyse(shop, "v", sql)
-    assert "strategy=" in refusal.value.way_out or "clock" in REFUSED[sql]
+    assert "refresh=" in refusal.value.way_out or "clock" in REFUSED[sql]
