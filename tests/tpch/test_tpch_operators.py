@@ -1,4 +1,4 @@
-"""All 22 queries of TPC-H, and CrocodileDB's four, kept by operators: after every step they equal Spark's answers, or DuckDB's.
+"""All 22 queries of TPC-H, and CrocodileDB's four, kept by operators: every step leaves Spark's answers, or DuckDB's.
 
 Rows of all eight tables come, leave and change, references dangle, and nations and regions change; answers are
 compared value by value, without tolerance, because TPC-H's numbers are decimals.
