@@ -177,16 +177,16 @@ def test_what_is_written_of_a_query() -> None:
     assert texts(answer) == [
         "[2] answer",
         "count(*) by count(o_orderkey)",
-        "took 203 groups",
-        "gave +6 -3 ~1",
+        "took 205 groups",
+        "gave +7 -4 ~1",
         "5,200 bytes kept",
     ]
-    assert texts(orders)[2:4] == ["took 103 groups", "gave +6 -3 ~1"]
+    assert texts(orders)[2:4] == ["took 105 groups", "gave +7 -4 ~1"]
     assert texts(joined) == [
         "[0] left outer join",
         "on c_custkey = o_custkey",
-        "took +3 -1 ~2",
-        "gave +6 -3 ~1",
+        "took +5 -3 ~2",
+        "gave +7 -4 ~1",
         "8,400 bytes kept",
     ]
     assert [texts(table) for table in tables] == [

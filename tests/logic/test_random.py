@@ -53,7 +53,7 @@ def check(spark: SparkSession, folder: pytest.TempPathFactory, case: CaseFile) -
 
 
 @pytest.mark.xdist_group("random queries")
-@seeds("random queries", 15 * TIMES, check=3)
+@seeds("random queries", 15 * TIMES, check=3, kept=(4012653457,))
 def test_incremental_equals_recomputed(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

@@ -281,3 +281,19 @@ def test_what_only_grows() -> None:
     assert not over(counted(Shape.GROUPS).tree.nodes[0]).keeping.settles(1)
     distinct = counted(Shape.GROUPS).tree.nodes[0]
     assert over(replace(distinct, plan=replace(distinct.plan, aggregates=(), arguments=()))).keeping.settles(1)
+
+
+def test_a_key_that_is_compared_twice_still_decides_one_bucket() -> None:
+    """`SELECT x, x FROM (SELECT DISTINCT ...) INTERSECT ...`: both sides must find the same bucket (a random query)."""
+    keys = (column("k0", INT),)
+    distinct = Aggregation(
+        Port((Field("k0", INT, True),), (Feed(None, None, (column("k", INT),), "l", "l"),)),
+        ViewPlan(Fed(), Shape.GROUPS, keys, (), (), None, ()),
+    )
+    twice = Feed(0, None, (column("k0", INT), column("k0", INT)))
+    other = Feed(None, None, (column("k", INT), column("v", INT)), "r", "r")
+    node = Join(JoinKind.SEMI, port("l", twice), port("r", other), 2, (True, True), None, ("l0", "l1"), "")
+    driven = Driven(TreeView(Tree((distinct, node, rows_of(1, node.fields))), 7, 3, {}))
+    some = [*range(20), None]
+    driven.step({"l": [((i,), 1) for i in some], "r": [((i, i), 1) for i in some]})
+    assert driven.answer() == {(i, i): 1 for i in some}

@@ -133,7 +133,7 @@ class Deliverer:
             return
         fields = [layout.fields[place] for place in partition]
         leading = {f.name: coded(changes.columns[f.name], f.type, self.seed) for f in fields}
-        words = [column.words for column in leading.values()]
+        words = [leading[f.name].words for f in fields]  # a field may decide twice: `SELECT x, x ...`
         lead = lead_of_words(words[0] if len(words) == 1 else np.concatenate(words), self.seed)
         changes = Changes(changes.columns | leading, changes.diff)
         if own is not None and len(own) < self.buckets:  # each task reads all rows, and arranges its own
