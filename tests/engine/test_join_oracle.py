@@ -12,6 +12,7 @@ from tests.engine.test_oracle import assert_changes, register
 from tests.seeds import seeds
 
 import headrace as hr
+from headrace.factorized.join_view import JoinView
 from headrace.factorized.maintenance import MaintenancePlan
 from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import STRATEGIES
@@ -144,7 +145,11 @@ def test_a_restart_changes_nothing(spark: SparkSession, tmp_path: Path, seed: in
         for name, view in engine.views.items():
             assert_same(view.to_arrow(), answers[name])
             # Tables have other sizes now, yet the plan is the one that its state was made by.
-            assert numbered(view.planned.kernel.plan) == numbered(plans[name].plan)
+            kernel = view.planned.kernel
+            if isinstance(kernel, JoinView):
+                assert numbered(kernel.plan) == numbered(plans[name].plan)
+            else:  # a tree of operators, which was estimated cheaper
+                assert kernel == plans[name]
         stream.before = answers
         engine.apply(stream.change(40))
         stream.check(engine)
