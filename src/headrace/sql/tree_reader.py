@@ -240,7 +240,13 @@ class TreeReader:
         """The one row of an uncorrelated scalar subquery, as a stream of its value."""
         _, subquery = self._values[identity(value)]
         plan = subquery.plan()
-        (shown,) = items(plan.output())
+        shown, *others = items(plan.output())
+        if others:  # columns of a condition over the outer row, which Spark has not made a join of
+            self.refusals.refuse_for_now(
+                "a scalar subquery over a row of a joined subquery",
+                "Spark evaluates it row by row, and makes no join of it",
+                "join with the subquery, grouped by the columns that it is compared by",
+            )
         streams = self.streams(plan, {identity(shown)})
         if len(streams) == 1 and self._is_total(streams[0]):
             return replace(streams[0], meaning={identity(value): streams[0].meaning[identity(shown)]})
