@@ -89,7 +89,6 @@ class StepRunner:
         with_frames = any(isinstance(given, DataFrame) for given in inputs.values())
         catalyst = sorted({view.name for task in program.tables for view in task.views if view.prefix is not None})
         rows = sum(len(given) for given in inputs.values() if isinstance(given, ChangeBatch))
-        tasks = self.spark.sparkContext.defaultParallelism
         if self.executor == "inline" or (self.executor == "auto" and not with_frames and rows <= self.driver_rows):
             changed = f"{rows:,} changed {'row is' if rows == 1 else 'rows are'}"
             why = (
@@ -99,6 +98,8 @@ class StepRunner:
             )
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
             return Outcome(run_inline(program, batches, self.threads), "driver", why, {})
+        # Asked of the JVM only for a job: a cluster may have grown, and the answer takes as long as a small step's work.
+        tasks = self.spark.sparkContext.defaultParallelism
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"

@@ -24,7 +24,7 @@ _SMALLEST_TIER = 1024
 # Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more.
 _SMALL_FAN_IN, _LARGE_FAN_IN = 4, 8
 _SMALL_TIERS = 4
-_SAMPLE = 256  # entries that are looked up to estimate how many are new
+_SAMPLE = 64  # entries that are looked up to estimate how many are new
 _SLACK = 512  # entries that may be dead before a full merge is worth its fixed cost
 
 AnyRun = Run | StoredRun

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from headrace.operators.closed import Closing, close
 from headrace.relation.run import Run
-from headrace.runtime.location import Location
 from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
@@ -51,7 +50,7 @@ def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResu
 
 
 def _replaced(program: Program, before: BucketState, rests: dict[int, Run]) -> tuple[RunRef, ...]:
-    location = Location(program.root)
+    location = program.location
     kept = []
     for i, ref in enumerate(before.runs):
         if i not in rests:

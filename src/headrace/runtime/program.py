@@ -22,6 +22,7 @@ from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run
 from headrace.relation.schema import Column
+from headrace.runtime.location import Location
 from headrace.runtime.log import FINAL, Arrangements, BucketState
 
 Between = Callable[[str, ViewKernel, FeedId, Mapping[int, Run]], list[Sent]]
@@ -91,6 +92,11 @@ class Program:
     def __getstate__(self) -> dict[str, object]:
         """The program as tasks get it: without `between`, which needs the driver's session."""
         return {**self.__dict__, "between": None}
+
+    @cached_property
+    def location(self) -> Location:
+        """The folders that the step reads and writes."""
+        return Location(self.root)
 
     @cached_property
     def views(self) -> dict[str, ViewKernel]:

@@ -26,7 +26,7 @@ from headrace.relation.columns import whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF
 from headrace.runtime.filling import Columns, map_stored
-from headrace.runtime.location import Location, writing
+from headrace.runtime.location import writing
 from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
 from headrace.runtime.stages import discard, in_memory, run_later_stages, run_stage, spill
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
@@ -51,8 +51,8 @@ def run_from_files(
     spark: SparkSession, program: Program, batches: Mapping[str, ChangeBatch], tasks: int
 ) -> BucketResult:
     """Run a program over batches of the driver: each task takes its buckets' share of the files written for them."""
-    folder = Location(program.root).batches
-    files = {name: folder / Location(program.root).new_name(program.version, ".arrow") for name in batches}
+    folder = program.location.batches
+    files = {name: folder / program.location.new_name(program.version, ".arrow") for name in batches}
     try:
         for name, batch in batches.items():
             _write_batch(files[name], batch)

@@ -18,7 +18,6 @@ from headrace.plan.tree import FeedId
 from headrace.relation import runfile
 from headrace.relation.run import Run, merge
 from headrace.rings import COUNT
-from headrace.runtime.location import Location
 from headrace.runtime.program import BucketResult, Parcel, Program
 from headrace.runtime.tasks import Pieces, reduce_stage
 
@@ -100,7 +99,7 @@ def spill(program: Program, parcels: list[Parcel]) -> list[Parcel]:
     """Write parcels to files if they are too large to send to the driver."""
     if sum(parcel.rows for parcel in parcels) <= SPILL_ROWS:
         return parcels
-    location = Location(program.root)
+    location = program.location
     out = []
     for parcel in parcels:
         assert isinstance(parcel.run, Run)

@@ -282,7 +282,7 @@ def store(
 
 
 def _write(program: Program, run: Run) -> RunRef:
-    return write_run(Location(program.root), program.version, run, fsync=program.fsync)
+    return write_run(program.location, program.version, run, fsync=program.fsync)
 
 
 def write_run(location: Location, version: int, run: Run, *, fsync: bool) -> RunRef:
