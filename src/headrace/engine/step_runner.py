@@ -98,7 +98,7 @@ class StepRunner:
             )
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
             return Outcome(run_inline(program, batches, self.threads), "driver", why, {})
-        # Asked of the JVM only for a job: a cluster may have grown, and the answer takes as long as a small step's work.
+        # Asked of the JVM only for a job, because the answer takes as long as a small step.
         tasks = self.spark.sparkContext.defaultParallelism
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
