@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operators.group_words import group_words
 
 from headrace.operators.aggregate import changed_rows, empty_total, maintain, read, read_changes
-from headrace.operators.delta import Evaluated, deltas, filtered, group_words, not_summable, split
+from headrace.operators.delta import Evaluated, deltas, filtered, not_summable, split
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.expression import column
 from headrace.plan.view import Aggregate, Shape, TableRows, ViewPlan

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operators.group_words import group_words
 
 from headrace.errors import ArithmeticOverflowError
 from headrace.operators.aggregate import empty_total, maintain, read, read_changes
-from headrace.operators.delta import deltas, group_words, not_summable
+from headrace.operators.delta import deltas, not_summable
 from headrace.operators.kernel import Evaluated, Reduced
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import column

@@ -16,8 +16,8 @@ from headrace.engine.access import Access
 from headrace.engine.analysis import analysed
 from headrace.engine.answers import Answer, GroupsAnswer
 from headrace.engine.catalogue import Entry
-from headrace.engine.definition import PlannedView, SparkAnswer, SqlAnswer
-from headrace.engine.explain import explain
+from headrace.engine.definition import SparkAnswer, SqlAnswer
+from headrace.engine.kept_handle import KeptHandle
 from headrace.engine.reader import Reader
 from headrace.engine.recomputed import StoredAnswer
 from headrace.engine.watermarks import is_final
@@ -89,27 +89,12 @@ class Table:
         return f"Table({self.name!r}, {self.rows:,} rows)"
 
 
-class AnswerHandle:
+class AnswerHandle(KeptHandle):
     """The methods of all views whose answer is rows."""
 
     def __init__(self, access: Access, entry: Entry, answer: Answer) -> None:
-        self._access = access
-        self._entry = entry
+        super().__init__(access, entry)
         self._answer = answer
-
-    @property
-    def name(self) -> str:
-        return self._entry.name
-
-    @property
-    def sql(self) -> str:
-        """The query."""
-        return self._entry.planned.definition.sql
-
-    @property
-    def planned(self) -> PlannedView:
-        """How the view is kept; an internal object that may change between versions."""
-        return self._entry.planned
 
     @property
     def schema(self) -> pa.Schema:
@@ -168,11 +153,6 @@ class AnswerHandle:
         """The changes of the last step: deleted rows with negative `__diff`, inserted rows with positive `__diff`."""
         self._entry.check_there()
         return self._access.state.read(self._answer.changes)
-
-    def explain(self) -> Report:
-        """Say how the view is kept, why so, and what it costs."""
-        self._entry.check_there()
-        return explain(self._access, self.name, self.planned)
 
 
 class View(AnswerHandle):

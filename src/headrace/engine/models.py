@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Entry
-from headrace.engine.definition import FeatureMoments, ModelRequest, PlannedView
-from headrace.engine.explain import explain
+from headrace.engine.definition import FeatureMoments, ModelRequest
+from headrace.engine.kept_handle import KeptHandle
 from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
-from headrace.explain.report import Report
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.learn.grouped import predict_by_group
 from headrace.learn.moments import Moments
@@ -44,30 +43,12 @@ class KeepsMoments(Protocol):
         ...
 
 
-class Covariance:
+class Covariance(KeptHandle):
     """The count, sums and sums of products of some features of a query, kept fresh.
 
     Without GROUP BY, `count` is a number, `sums` has one value per feature and `cofactor` one per pair of features.
     With GROUP BY they have one more dimension in front, for the groups, in the order of `keys`.
     """
-
-    def __init__(self, access: Access, entry: Entry) -> None:
-        self._access = access
-        self._entry = entry
-
-    @property
-    def name(self) -> str:
-        return self._entry.name
-
-    @property
-    def sql(self) -> str:
-        """The query."""
-        return self._entry.planned.definition.sql
-
-    @property
-    def planned(self) -> PlannedView:
-        """How the moments are kept; an internal object that may change between versions."""
-        return self._entry.planned
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -128,11 +109,6 @@ class Covariance:
     def to_pandas(self) -> pd.DataFrame:
         """The table of `to_arrow` as a pandas DataFrame."""
         return self.to_arrow().to_pandas()
-
-    def explain(self) -> Report:
-        """Say how the moments are kept, why so, and what it costs."""
-        self._entry.check_there()
-        return explain(self._access, self.name, self.planned)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

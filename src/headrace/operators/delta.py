@@ -59,11 +59,6 @@ def too_large(arguments: Sequence[Expression], columns: Sequence[pa.Array], *, s
     return found
 
 
-def group_words(layout: ViewLayout, rows: Evaluated) -> Words:
-    """Make the words of each row's group."""
-    return layout.keys.encode(rows.keys) if rows.keys else layout.keys.encode_empty(len(rows.diff))
-
-
 def deltas(layout: ViewLayout, rows: Evaluated, words: Words) -> Deltas:
     """Sum rows into one run per arrangement. Touched groups whose sums cancel stay in the run, with a zero."""
     _check_taken_back(layout, rows)

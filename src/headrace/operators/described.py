@@ -12,23 +12,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from headrace.explain.report import Arrangement, Subject
 from headrace.explain.words import counted, cut, listed
 from headrace.operators.feeds import why_catalyst
-from headrace.operators.group import GroupLayout
-from headrace.operators.join import JoinLayout
+from headrace.operators.kept_words import SIDES, NotKept, not_kept
 from headrace.operators.kernel import ViewChange
-from headrace.operators.layout import DISTINCT, GROUPS
-from headrace.operators.naming import Naming, key_words, payload_words
-from headrace.operators.not_in import seen_part
+from headrace.operators.naming import Naming
 from headrace.operators.placement import Placer, Way
-from headrace.operators.top import TopLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
-from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Top
+from headrace.plan.tree import Aggregation, Feed, Join, Node, Top
 from headrace.plan.view import Shape
 
-SIDES = ("left", "right")
 _WAYS = {Way.STAY: "stays", Way.EXCHANGE: "exchanged", Way.EVERYWHERE: "everywhere"}
 _BY = 100  # at most so many characters for the columns that decide the bucket
 
@@ -62,14 +56,6 @@ class DescribedPort:
     feeds: tuple[DescribedFeed, ...]
     rows: int  # about how many were expected when the view was planned; 0 where nothing was known
     everywhere: str | None  # why these rows are in every bucket; None if they are not
-
-
-@dataclass(frozen=True)
-class NotKept:
-    """Something that an operator need not keep, and why."""
-
-    what: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -163,7 +149,7 @@ class Described:
             stage=place.stage + 1,
             where=self._where(number),
             why=place.why,
-            not_kept=tuple(self._not_kept(number)),
+            not_kept=tuple(not_kept(self.kernel, number)),
             takes=_takes(node),
             taken=taken,
             given=given,
@@ -180,7 +166,7 @@ class Described:
         if isinstance(node, Top):
             order = ", ".join(ordered(names[i], descending, first) for i, descending, first in node.order)
             return _first(node), f"by {order}" if order else "in no order that the query asks for"
-        keys = ", ".join(names[: len(node.plan.keys)])
+        keys = ", ".join(names[: node.keys])
         aggregates = ", ".join(aggregate.sql for aggregate in node.plan.aggregates)
         is_answer = number == len(self.nodes) - 1
         if node.single:
@@ -324,66 +310,6 @@ class Described:
         later = (f"before stage {s.number}: {'; '.join(s.arrives)}" for s in self.stages if s.arrives)
         return (f"changed rows of {tables}", *later)
 
-    # -- what they keep -----------------------------------------------------------------------------------------------
-
-    def arrangements(self, subject: Subject) -> list[Arrangement]:
-        """Everything that the operators keep, and why."""
-        return [
-            Arrangement.of(f"[{number}]", name, keys, payload, why, subject.size(part))
-            for number in range(len(self.nodes))
-            for part, name, keys, payload, why in self._kept(number)
-        ]
-
-    def _kept(self, number: int) -> Iterator[tuple[str, str, str, str, str]]:
-        """The arrangements of an operator: part, name, keys, payload and reason."""
-        layout = self.kernel.layouts[number]
-        if isinstance(layout, GroupLayout):
-            yield from self._kept_groups(layout)
-        elif isinstance(layout, TopLayout):
-            row = _row(self.naming.port(number, 0))
-            yield layout.rows_part, "all rows", row, "count", "when one of the first leaves, the next one is looked for"
-            yield layout.top_part, "first rows", row, "count", "rows that come are compared with these, not with all"
-        else:
-            for side, part in enumerate(layout.parts):
-                why = self.kernel.keeping.why_kept(number, side)
-                if why is not None:
-                    some = "waiting " if side == 0 and layout.settles else ""
-                    yield part, f"{some}{SIDES[side]} rows", _row(self.naming.port(number, side)), "count", why
-            if layout.node.kind is JoinKind.NULL_AWARE:
-                why = "whether the subquery has any value, and any NULL, decides about all rows"
-                yield seen_part(layout), "values and NULLs", "(values, NULLs)", "count", why
-
-    def _kept_groups(self, layout: GroupLayout) -> Iterator[tuple[str, str, str, str, str]]:
-        view = self.naming.groups(layout)
-        for plain in view.arrangements:
-            part, keys = layout.part(plain), key_words(view, plain)
-            if plain == GROUPS:
-                name = "rows" if view.plan.shape is Shape.ROWS else "groups"
-                yield part, name, keys, payload_words(view), _why_groups(layout)
-                continue
-            arguments = view.values[plain]
-            names = ", ".join(str(view.plan.arguments[i]) for i in arguments)
-            name = f"{'values' if len(arguments) == 1 else 'combinations'} of {names}"
-            yield part, name, keys, "count", _why_values(layout, arguments)
-
-    def _not_kept(self, number: int) -> Iterator[NotKept]:
-        """What an operator could keep and does not."""
-        layout = self.kernel.layouts[number]
-        if isinstance(layout, GroupLayout) and layout.view.plan.shape is not Shape.ROWS and layout.view.plan.aggregates:
-            yield NotKept("rows", "groups are sums, from which a row is taken away again")
-        if not isinstance(layout, JoinLayout):
-            return
-        for side, name in enumerate(SIDES):
-            if self.kernel.keeping.why_kept(number, side) is None:
-                yield NotKept(
-                    f"{name} rows", f"the {SIDES[1 - side]} side never changes, so nothing looks for partners"
-                )
-            if side == 0 and layout.settles:
-                yield NotKept("settled left rows", "a row with a partner always has one: the right side only grows")
-            if _may_lack_key(layout.node, side):
-                passes = "are given as they come" if layout.passes_absent(side) else "are left out"
-                yield NotKept(f"some {name} rows", f"those whose key is NULL have no partner, and {passes}")
-
 
 def ordered(name: str, descending: bool, nulls_first: bool) -> str:
     """One item of an ORDER BY; the place of NULLs is mentioned only if it is not Spark's default."""
@@ -408,28 +334,3 @@ def _first(node: Top) -> str:
         return f"all rows after the first {node.offset:,}"
     rows = f"the first {node.count:,} rows" if node.count != 1 else "the first row"
     return f"{rows} after {node.offset:,}" if node.offset else rows
-
-
-def _why_groups(layout: GroupLayout) -> str:
-    if not layout.name:
-        return "the answer is read from it"
-    return "what a changed group was is taken back, and what it is now is given"
-
-
-def _why_values(layout: GroupLayout, arguments: tuple[int, ...]) -> str:
-    functions = layout.view.functions(arguments[0]) if len(arguments) == 1 else frozenset({"count_distinct"})
-    said = []
-    if functions & {"min", "max"}:
-        said.append("when the first value leaves, MIN and MAX need the next one")
-    if functions & DISTINCT:
-        said.append("DISTINCT counts a value as long as any row has it")
-    return "; ".join(said)
-
-
-def _may_lack_key(node: Join, side: int) -> bool:
-    keys = zip(node.ports[side].fields, node.safe, strict=False)
-    return any(field.nullable and not safe for field, safe in keys)
-
-
-def _row(names: Sequence[str]) -> str:
-    return f"({', '.join(names)})"

@@ -6,8 +6,8 @@ not given again, so the reader of an aggregate pays for the changed groups, not 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from headrace.errors import ArithmeticOverflowError
 from headrace.operators.aggregate import changed_rows, empty_total, maintain, read_changes
 from headrace.operators.changes import Changes
-from headrace.operators.delta import deltas, split, too_large
+from headrace.operators.delivery import Delivery, Destination
+from headrace.operators.delta import deltas, not_summable, split, too_large
 from headrace.operators.join import more_than_one
-from headrace.operators.kernel import Evaluated, Reduced, State, ViewChange
+from headrace.operators.kernel import Evaluated, State, ViewChange
 from headrace.operators.layout import GROUPS, ViewLayout
-from headrace.operators.operator import Operator
+from headrace.operators.operator import Operator, OperatorLayout
+from headrace.operators.placement import Way
 from headrace.plan.tree import Aggregation
 from headrace.plan.view import Shape
 from headrace.relation import kernels
@@ -33,7 +35,7 @@ from headrace.rings import Group
 
 
 @dataclass(frozen=True)
-class GroupLayout:
+class GroupLayout(OperatorLayout):
     """How an aggregate is kept. The answer's arrangements have plain names; those of others are prefixed by `name`."""
 
     node: Aggregation
@@ -53,8 +55,39 @@ class GroupLayout:
         return self.part("seed")
 
     @cached_property
-    def arrangements(self) -> dict[str, Group]:
+    def arrangements(self) -> Mapping[str, Group]:
         return {self.part(plain): ring for plain, ring in self.view.arrangements.items()}
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        return (*self.arrangements, self.seed_part)
+
+    @cached_property
+    def first(self) -> Mapping[str, Run]:  # type: ignore[override]
+        """Totals have a row even if their tables are empty; the answer's own is made when it is read."""
+        if not self.name or self.node.plan.shape is not Shape.TOTAL:
+            return {}
+        return {self.seed_part: Run(np.zeros((1, 1), np.uint64), (np.ones(1, np.int64),))}
+
+    @cached_property
+    def output_keys(self) -> Sequence[str]:  # type: ignore[override]
+        return [f"k{i}" for i in range(self.node.keys)]
+
+    def refused(self, rows: Evaluated) -> dict[int, str]:
+        keys = self.node.keys
+        return not_summable(self.view, replace(rows, keys=rows.keys[:keys], arguments=rows.keys[keys:]))
+
+    def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
+        if to.way is Way.STAY:
+            found = {to.here: self.parts(changes)}
+        elif to.partition:
+            found = self.parts_by_bucket(changes, to.partition, to.buckets, to.own, judged=to.judged)
+        else:
+            found = {bucket: self.parts(changes, judged=to.judged) for bucket in to.one}
+        return ((bucket, part, run) for bucket, parts in found.items() for part, run in parts.items())
+
+    def operator(self, state: State) -> Operator:
+        return GroupOperator(self, state)
 
     def parts(self, changes: Changes, *, judged: bool = False) -> dict[str, Run]:
         """Sum changed rows into one run per arrangement; `judged` rows hold no value that a sum cannot subtract."""
@@ -128,7 +161,6 @@ class GroupOperator(Operator):
     def __init__(self, layout: GroupLayout, state: State) -> None:
         super().__init__(state)
         self.layout = layout
-        self.reduced = Reduced()
 
     def flush(self) -> Changes | None:
         layout, view = self.layout, self.layout.view

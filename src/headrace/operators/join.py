@@ -11,7 +11,7 @@ match it changed; the outputs for the old and the new m then differ by the chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,28 +20,37 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import StepFailedError
-from headrace.operators.changes import Changes, RowLayout, no_values, together
+from headrace.operators.changes import Changes, RowLayout, no_values, null_in, together
+from headrace.operators.delivery import Delivery, Destination
 from headrace.operators.kernel import State, ViewChange
-from headrace.operators.operator import Operator, loaded, passed
+from headrace.operators.operator import Operator, OperatorLayout, loaded, passed
+from headrace.operators.placement import Places
 from headrace.plan import native
 from headrace.plan.tree import FLAG, Field, Join, JoinKind
 from headrace.relation.arrangement import AnyRun, lookup, stretches
 from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
-from headrace.rings import COUNT
+from headrace.rings import COUNT, Group
 
 _PAIRS = 1 << 22  # pairs looked at together in a join without keys
 
 
 @dataclass(frozen=True)
-class JoinLayout:
-    """How a join keeps its sides: the names of its parts, and the layouts of rows in them."""
+class JoinLayout(OperatorLayout):
+    """How a join keeps its sides: the names of its parts, and the layouts of rows in them.
+
+    Parameters
+    ----------
+    kept : whether the left and the right side are kept.
+    settles : whether a row of the left side that has a partner always has one, and is not kept.
+    """
 
     node: Join
     name: str
     seed: int
-    settles: bool = False  # a row of the left side that has a partner always has one, and is not kept
+    kept: tuple[bool, bool] = (True, True)
+    settles: bool = False
 
     @property
     def left_part(self) -> str:
@@ -77,7 +86,32 @@ class JoinLayout:
         return kind is JoinKind.FULL or (side == 0 and kind.keeps_left)
 
     @cached_property
-    def output_keys(self) -> tuple[str, ...]:
+    def arrangements(self) -> Mapping[str, Group]:
+        return {part: COUNT for part, kept in zip(self.parts, self.kept, strict=True) if kept}
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        return (*self.parts, self.absent_part(0), self.absent_part(1))
+
+    def shared(self, everywhere: Places) -> Collection[str]:
+        return [self.parts[side] for side in everywhere]
+
+    def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
+        rows = self.rows[side]
+        unsafe = [name for name, safe in zip(rows.names, self.node.safe, strict=False) if not safe]
+        missing = null_in([changes.columns[name] for name in unsafe])
+        if missing is not None:
+            absent = changes.take(np.flatnonzero(missing))
+            changes = changes.take(np.flatnonzero(~missing))
+            if self.passes_absent(side):  # and then this side is not in every bucket: each row is given once
+                yield from to.deliver(self.absent_rows(side), self.absent_part(side), absent)
+        yield from to.deliver(rows, self.parts[side], changes)
+
+    def operator(self, state: State) -> Operator:
+        return JoinOperator(self, state)
+
+    @cached_property
+    def output_keys(self) -> Sequence[str]:  # type: ignore[override]
         """The key columns of the output, which tell updates from inserts and deletes."""
         keys = {*self.rows[0].names[: self.node.keys], *self.rows[1].names[: self.node.keys]}
         return tuple(name for name in self.node.outputs if name in keys)

@@ -70,7 +70,7 @@ class Keeping:
         node = self.tree.nodes[feed.producer]
         # Pairs and distinct rows only grow if their inputs only grow. Sums change, and so do the rows of a LIMIT.
         monotone = (isinstance(node, Join) and node.kind in (JoinKind.INNER, JoinKind.SEMI)) or (
-            isinstance(node, Aggregation) and bool(node.plan.keys) and not node.plan.aggregates
+            isinstance(node, Aggregation) and node.keys > 0 and not node.plan.aggregates
         )
         return (
             monotone

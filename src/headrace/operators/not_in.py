@@ -8,28 +8,55 @@ rows compared again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.operators.changes import Changes, together
+from headrace.operators.changes import Changes, null_in, together
+from headrace.operators.delivery import Delivery, Destination
 from headrace.operators.join import JoinLayout
 from headrace.operators.kernel import State
 from headrace.operators.operator import Operator, passed
+from headrace.operators.placement import Places
 from headrace.relation.arrangement import AnyRun, lookup, scan, stretches
 from headrace.relation.run import Run, merge
-from headrace.rings import COUNT
+from headrace.rings import COUNT, Group
 
 _VALUES, _NULLS = 0, 1
 
 
-def seen_part(layout: JoinLayout) -> str:
-    """The part that holds T and N, the numbers of values and of NULLs; every bucket has it."""
-    return f"{layout.name}.seen"
+class NotInLayout(JoinLayout):
+    """How NOT IN keeps its sides, and T and N."""
+
+    @property
+    def seen_part(self) -> str:
+        """The part that holds T and N, the numbers of values and of NULLs; every bucket has it."""
+        return f"{self.name}.seen"
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {**super().arrangements, self.seen_part: COUNT}
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        return (*super().accepts, self.seen_part)
+
+    def shared(self, everywhere: Places) -> Collection[str]:
+        return [*super().shared(everywhere), self.seen_part]
+
+    def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
+        if side == 1:
+            run = _seen(changes.diff, null_in([changes.columns[self.rows[1].names[0]]]))
+            yield from ((bucket, self.seen_part, run) for bucket in to.wanted)
+        yield from super().deliver(side, changes, to)
+
+    def operator(self, state: State) -> Operator:
+        return NotInOperator(self, state)
 
 
-def seen(values: NDArray[np.int64], nulls: NDArray[np.bool_] | None) -> Run:
+def _seen(values: NDArray[np.int64], nulls: NDArray[np.bool_] | None) -> Run:
     """What some changes of the subquery add to T and N."""
     counts = np.array([values.sum(), 0 if nulls is None else values[nulls].sum()], np.int64)
     return Run(np.array([[_VALUES, _NULLS]], np.uint64), (counts,))
@@ -38,7 +65,7 @@ def seen(values: NDArray[np.int64], nulls: NDArray[np.bool_] | None) -> Run:
 class NotInOperator(Operator):
     """NOT IN in one bucket in one step."""
 
-    def __init__(self, layout: JoinLayout, state: State) -> None:
+    def __init__(self, layout: NotInLayout, state: State) -> None:
         super().__init__(state)
         self.layout = layout
 
@@ -47,9 +74,9 @@ class NotInOperator(Operator):
         for part, run, rows in zip(self.layout.parts, (left, right), self.layout.rows, strict=True):
             self.keep(part, run)
             self.taken += passed(run, rows.key_width)
-        before = self._seen(self.before(seen_part(self.layout)))
-        more = self.pushed(seen_part(self.layout))
-        self.keep(seen_part(self.layout), more)
+        before = self._seen(self.before(self.layout.seen_part))
+        more = self.pushed(self.layout.seen_part)
+        self.keep(self.layout.seen_part, more)
         after = before + (self._seen([more]) if more is not None else 0)
         was, now = _mode(before), _mode(after)
         theirs = list(self.before(self.layout.right_part))

@@ -1,6 +1,7 @@
 """What an operator is: it takes change batches, holds them until `flush`, and then gives the changes of its result.
 
-One operator object lives for one step in one bucket. It reads its arrangements as they were before the step and says
+A *layout* lives as long as the view: it says what an operator keeps, and how changes reach it. One operator object
+lives for one step in one bucket. It reads its arrangements as they were before the step and says
 which runs to add to them. `push` and `flush` are separate so that the caller decides when work is done: all of a step
 at once today, and some parts of a plan less often than others tomorrow.
 """
@@ -9,19 +10,58 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from headrace.operators.changes import Changes
-from headrace.operators.kernel import State, ViewChange
+from headrace.operators.delivery import Delivery, Destination
+from headrace.operators.kernel import Evaluated, Reduced, State, ViewChange
+from headrace.operators.placement import Places
 from headrace.relation import kernels
 from headrace.relation.arrangement import AnyRun, growth
 from headrace.relation.coded import Coded, coded
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 from headrace.relation.types import sql_type
-from headrace.rings import COUNT
+from headrace.rings import COUNT, Group
+
+
+class OperatorLayout(ABC):
+    """How one operator of a view is kept: all that the view needs to know of it.
+
+    Parts have names that begin with the name of the operator, so that those of several operators do not meet.
+    """
+
+    output_keys: Sequence[str] = ()  # the fields of the output that tell an update from an insertion and a deletion
+    first: Mapping[str, Run] = MappingProxyType({})  # what the operator receives before its first row, by part
+
+    @property
+    @abstractmethod
+    def arrangements(self) -> Mapping[str, Group]:
+        """The parts that are kept, with the ring of their payloads."""
+
+    @property
+    @abstractmethod
+    def accepts(self) -> Sequence[str]:
+        """The parts under which changes arrive."""
+
+    @abstractmethod
+    def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
+        """Split the changes of a port into runs, each with the bucket and the part that it goes to."""
+
+    @abstractmethod
+    def operator(self, state: State) -> Operator:
+        """Make the operator of one bucket for one step."""
+
+    def shared(self, everywhere: Places) -> Collection[str]:
+        """The parts that are the same in every bucket, if these sides are in every bucket."""
+        return ()
+
+    def refused(self, rows: Evaluated) -> dict[int, str]:
+        """The rows of a table that this operator cannot take, with the reason."""
+        return {}
 
 
 class Operator(ABC):
@@ -32,16 +72,12 @@ class Operator(ABC):
         self.runs: dict[str, Run] = {}  # what is to be added to each arrangement
         self.live: dict[str, int] = {}  # by how many live entries each arrangement grows
         self.taken = ViewChange()
+        self.reduced = Reduced()  # of an operator that keeps the answer of the view: how that answer changed
         self._held: dict[str, list[Run]] = defaultdict(list)
 
     def push(self, part: str, changes: Run) -> None:
         """Take changes in, by the part of the operator that they are for."""
         self._held[part].append(changes)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing was pushed."""
-        return not self._held
 
     @abstractmethod
     def flush(self) -> Changes | None:

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property
 
 from headrace.operators.feeds import why_catalyst
-from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Node, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Top, Tree
 from headrace.plan.view import Shape
 
 Names = tuple[str, ...]
@@ -121,7 +121,7 @@ class Placer:
             given = [sum(self._rows_of(feed, found) for feed in port.feeds) for port in node.ports]
             if isinstance(node, Top):
                 found.append(min(node.count, given[0]))
-            elif isinstance(node, Aggregation) and not node.plan.keys:
+            elif isinstance(node, Aggregation) and not node.keys:
                 found.append(1)
             elif isinstance(node, Join) and not node.kind.pairs:
                 found.append(given[0])
@@ -187,25 +187,26 @@ class Placer:
             return (), "what it gives is wanted in every bucket, so each has both sides and joins them itself"
         if everywhere:
             return self._spread(number, 1 - everywhere[0]), "one side is in every bucket, the other stays where it is"
-        keys = _keys(node)
-        if not keys:
+        if not node.keys:
             return (), "there is one row, or one order of all rows, so one bucket has it"
         if self._is_bag(number):
-            return tuple(range(keys)), "rows of the answer may lie in any bucket, and stay in that which gives them"
+            return tuple(
+                range(node.keys)
+            ), "rows of the answer may lie in any bucket, and stay in that which gives them"
         best: tuple[int, Places] = (0, ())
         for port in node.ports:
             for feed in port.feeds:
                 for partition in self._given(feed, decided):
-                    if partition and max(partition) < keys:
+                    if partition and max(partition) < node.keys:
                         score = self._score(number, partition, decided)
                         best = max(best, (score, partition), key=lambda pair: pair[0])
         if best[0]:
             return best[1], "rows that come from operators are partitioned so already"
         wish = self._wish(number)
-        places = tuple(p for p in (_place(node, name) for name in wish) if p is not None and p < keys)
+        places = tuple(p for p in (node.given_at(name) for name in wish) if p is not None and p < node.keys)
         if wish and len(places) == len(wish):
             return places, "the next join needs it so"
-        return tuple(range(keys)), "equal keys must meet"
+        return tuple(range(node.keys)), "equal keys must meet"
 
     def _is_bag(self, number: int) -> bool:
         """Whether an operator only counts rows: the answer of a query without groups.
@@ -267,8 +268,7 @@ class Placer:
         wish = self._wish(number)
         if wish and set(wish) <= set(names):
             return tuple(names.index(name) for name in wish)
-        keys = _keys(node)
-        return tuple(range(keys or len(names)))
+        return tuple(range(node.keys or len(names)))
 
     def _wish(self, number: int) -> Names:
         """The output fields by which the one reader of this operator would like its rows to be partitioned."""
@@ -299,24 +299,6 @@ class Placer:
             return Way.STAY
         given = self._given(feed, self._partition)
         return Way.STAY if self._partition[number][0] in given else Way.EXCHANGE
-
-
-def _keys(node: Node) -> int:
-    """How many fields of a port are keys."""
-    if isinstance(node, Join):
-        return node.keys
-    return len(node.plan.keys) if isinstance(node, Aggregation) else 0
-
-
-def _place(node: Node, name: str) -> int | None:
-    """The position of an output field among the fields of the operator's port."""
-    if isinstance(node, Aggregation):
-        return int(name[1:]) if name.startswith("k") else None
-    for port in node.ports:
-        for i, field in enumerate(port.fields):
-            if field.name == name:
-                return i
-    return None
 
 
 def _output(feed: Feed, name: str) -> int | None:

@@ -16,6 +16,7 @@ from headrace.explain.report import THEORY, Arrangement, Report, Subject, last_s
 from headrace.explain.words import counted, cut, listed, one_line
 from headrace.operators.alive import Alive
 from headrace.operators.described import Described, DescribedFeed, DescribedOperator, DescribedPort, ordered
+from headrace.operators.kept_words import arrangements
 from headrace.operators.naming import written
 from headrace.operators.traffic import passing
 from headrace.operators.tree_view import TreeView
@@ -55,7 +56,7 @@ def report(
             for _, _, _, feed in kernel.tree.feeds()
             if feed.producer is None
         },
-        described.arrangements(subject),
+        arrangements(kernel, described.naming, subject),
     )
     by, why = described.evaluated()
     exchanged = described.exchanged()

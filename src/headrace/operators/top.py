@@ -6,6 +6,7 @@ be refilled. All rows of the order are in one bucket, because there is one top.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.changes import Changes, RowLayout, together
+from headrace.operators.delivery import Delivery, Destination
 from headrace.operators.kernel import State
-from headrace.operators.operator import Operator, passed
+from headrace.operators.operator import Operator, OperatorLayout, passed
 from headrace.operators.order import first_rows
 from headrace.plan.tree import Top
 from headrace.plan.view import Order
@@ -22,13 +24,13 @@ from headrace.relation.arrangement import scan
 from headrace.relation.columns import whole
 from headrace.relation.run import Run, merge
 from headrace.relation.types import SqlType
-from headrace.rings import COUNT
+from headrace.rings import COUNT, Group
 
 _ALL = 1 << 62  # the limit of an OFFSET without a LIMIT
 
 
 @dataclass(frozen=True)
-class TopLayout:
+class TopLayout(OperatorLayout):
     """How the first rows are kept."""
 
     node: Top
@@ -44,6 +46,20 @@ class TopLayout:
     def top_part(self) -> str:
         """The arrangement of the first rows: those that OFFSET skips and those that are given."""
         return f"{self.name}.top"
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {self.rows_part: COUNT, self.top_part: COUNT}
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        return (self.rows_part,)
+
+    def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
+        return to.deliver(self.rows, self.rows_part, changes)
+
+    def operator(self, state: State) -> Operator:
+        return TopOperator(self, state)
 
     @cached_property
     def rows(self) -> RowLayout:

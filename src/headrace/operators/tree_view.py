@@ -7,7 +7,7 @@ knows where a bucket runs; the inline and the Spark executor both call the same 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,22 +16,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.operators.changes import Changes, RowLayout, null_in
-from headrace.operators.delivery import Deliverer, Layout
-from headrace.operators.delta import not_summable
+from headrace.operators.delivery import Delivery, Destination, one_bucket
 from headrace.operators.feeds import fed, repeated
-from headrace.operators.group import GroupLayout, GroupOperator
-from headrace.operators.join import JoinLayout, JoinOperator
+from headrace.operators.group import GroupLayout
+from headrace.operators.join import JoinLayout
 from headrace.operators.keeping import Keeping
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic, ViewKernel
 from headrace.operators.layout import ViewLayout
-from headrace.operators.not_in import NotInOperator, seen_part
-from headrace.operators.operator import Operator, given
+from headrace.operators.not_in import NotInLayout
+from headrace.operators.operator import Operator, OperatorLayout, given
 from headrace.operators.placement import Placement, Placer
-from headrace.operators.top import TopLayout, TopOperator
+from headrace.operators.top import TopLayout
 from headrace.plan.expression import Expression
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
-from headrace.relation.run import Run
-from headrace.rings import COUNT, Group
+from headrace.rings import Group
 
 _FEED = "feed"
 
@@ -70,23 +68,20 @@ class TreeView(ViewKernel):
         return Keeping(self.tree, self.static, self.growing)
 
     @cached_property
-    def _deliverer(self) -> Deliverer:
-        return Deliverer(self.layouts, self.placement, self.buckets, self.seed)
-
-    @cached_property
-    def layouts(self) -> tuple[Layout, ...]:
-        """The layout of each operator's state."""
+    def layouts(self) -> tuple[OperatorLayout, ...]:
+        """The layout of each operator's state. Only here does a view ask of what kind its operators are."""
         last = len(self.tree.nodes) - 1
-        out: list[Layout] = []
-        for number, node in enumerate(self.tree.nodes):
-            name = "" if number == last else str(number)
-            if isinstance(node, Join):
-                out.append(JoinLayout(node, name, self.seed, self.keeping.settles(number)))
-            elif isinstance(node, Aggregation):
-                out.append(GroupLayout(node, name, self.seed))
-            else:
-                out.append(TopLayout(node, name, self.seed))
-        return tuple(out)
+        return tuple(self._layout(number, "" if number == last else str(number)) for number in range(last + 1))
+
+    def _layout(self, number: int, name: str) -> OperatorLayout:
+        node = self.tree.nodes[number]
+        if isinstance(node, Join):
+            kind = NotInLayout if node.kind is JoinKind.NULL_AWARE else JoinLayout
+            left, right = (self.keeping.why_kept(number, side) is not None for side in (0, 1))
+            return kind(node, name, self.seed, (left, right), self.keeping.settles(number))
+        if isinstance(node, Aggregation):
+            return GroupLayout(node, name, self.seed)
+        return TopLayout(node, name, self.seed)
 
     @property
     def layout(self) -> ViewLayout:
@@ -112,65 +107,37 @@ class TreeView(ViewKernel):
     def row_keys(self) -> list[tuple[str, tuple[Expression, ...]]]:
         if len(self.tree.nodes) > 1:
             return []
-        keys = len(self.tree.root.plan.keys)
+        keys = self.tree.root.keys
         return [(feed.table, feed.outputs[:keys]) for feed in self.tree.root.port.feeds]
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
-        return {part: ring for kept in self._kept for part, ring in kept.items()}
-
-    @cached_property
-    def _kept(self) -> tuple[dict[str, Group], ...]:
-        """The arrangements of each operator."""
-        return tuple(self._kept_by(number) for number in range(len(self.layouts)))
-
-    def _kept_by(self, number: int) -> dict[str, Group]:
-        layout = self.layouts[number]
-        if isinstance(layout, GroupLayout):
-            return dict(layout.arrangements)
-        if isinstance(layout, TopLayout):
-            return {layout.rows_part: COUNT, layout.top_part: COUNT}
-        kept: dict[str, Group] = {
-            part: COUNT for side, part in enumerate(layout.parts) if self.keeping.why_kept(number, side) is not None
-        }
-        return kept | ({seen_part(layout): COUNT} if layout.node.kind is JoinKind.NULL_AWARE else {})
+        return {part: ring for layout in self.layouts for part, ring in layout.arrangements.items()}
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         out: list[list[str]] = [[] for _ in range(self.placement.stages)]
-        for number, place in enumerate(self.placement.places):
-            out[place.stage] += self._kept[number]
+        for layout, place in zip(self.layouts, self.placement.places, strict=True):
+            out[place.stage] += layout.arrangements
         return tuple(map(tuple, out))
 
     @cached_property
     def _shared(self) -> frozenset[str]:
         """Parts that are the same in every bucket, so that one bucket stores them for all."""
-        found: set[str] = set()
-        for layout, place in zip(self.layouts, self.placement.places, strict=True):
-            if isinstance(layout, JoinLayout):
-                found.update(layout.parts[side] for side in place.everywhere)
-                if layout.node.kind is JoinKind.NULL_AWARE:
-                    found.add(seen_part(layout))
-        return frozenset(found)
+        placed = zip(self.layouts, self.placement.places, strict=True)
+        return frozenset(part for layout, place in placed for part in layout.shared(place.everywhere))
 
     def home(self, part: str, bucket: int) -> int:
         return 0 if part in self._shared else bucket
 
     @cached_property
     def seeds(self) -> Lifted:
-        """What a new view receives before its first row: totals have a row even if their tables are empty."""
-        nothing = Run(np.zeros((1, 1), np.uint64), (np.ones(1, np.int64),))
-        totals = [self.layouts[number] for number in self.tree.totals]
-        parts = {layout.seed_part: nothing for layout in totals if isinstance(layout, GroupLayout)}
-        return {self._deliverer.one_bucket: parts} if parts else {}
+        parts = {part: run for layout in self.layouts for part, run in layout.first.items()}
+        return {one_bucket(self.buckets): parts} if parts else {}
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         (number, _, _), _ = self._sources[source]
-        layout = self.layouts[number]
-        if not isinstance(layout, GroupLayout):
-            return {}
-        keys = len(layout.node.plan.keys)
-        return not_summable(layout.view, replace(rows, keys=rows.keys[:keys], arguments=rows.keys[keys:]))
+        return self.layouts[number].refused(rows)
 
     def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
         feed_id, feed = self._sources[source]
@@ -181,7 +148,7 @@ class TreeView(ViewKernel):
         diff = rows.diff if feed.times is None else repeated(rows.diff, rows.arguments[0])
         changes = Changes({field.name: column for field, column in zip(fields, rows.keys, strict=True)}, diff)
         out: Lifted = {}
-        for bucket, part, run in self._deliverer.deliver(feed_id, changes, None, own):
+        for bucket, part, run in self._deliver(feed_id, changes, None, own):
             out.setdefault(bucket, {})[part] = run
         return out
 
@@ -204,18 +171,21 @@ class TreeView(ViewKernel):
 
     # -- one operator -------------------------------------------------------------------------------------------------
 
+    def _deliver(
+        self, feed_id: FeedId, changes: Changes, bucket: int | None, own: Collection[int] | None
+    ) -> Iterable[Delivery]:
+        """Split the changes of a feed into runs, each with the bucket and the part that it goes to."""
+        if not changes.rows:
+            return ()
+        number, side, _ = feed_id
+        way, partition = self.placement.routes[feed_id].way, self.placement.places[number].partition
+        to = Destination(way, partition, self.buckets, self.seed, bucket, own)
+        return self.layouts[number].deliver(side, changes, to)
+
     def _operator(self, operators: dict[int, Operator], number: int, state: State) -> Operator:
         if number not in operators:
             layout = self.layouts[number]
-            own = {part: state[part] for part in self._kept[number]}
-            if isinstance(layout, GroupLayout):
-                operators[number] = GroupOperator(layout, own)
-            elif isinstance(layout, TopLayout):
-                operators[number] = TopOperator(layout, own)
-            elif layout.node.kind is JoinKind.NULL_AWARE:
-                operators[number] = NotInOperator(layout, own)
-            else:
-                operators[number] = JoinOperator(layout, own)
+            operators[number] = layout.operator({part: state[part] for part in layout.arrangements})
         return operators[number]
 
     def _run(
@@ -232,13 +202,9 @@ class TreeView(ViewKernel):
             if run.rows and (bucket == 0 or part not in self._shared):
                 done.runs[part] = run
                 done.live[part] = operator.live[part]
-        layout = self.layouts[number]
-        keys = layout.output_keys if isinstance(layout, JoinLayout) else ()
-        if isinstance(layout, GroupLayout):
-            keys = tuple(f"k{i}" for i in range(len(layout.node.plan.keys)))
         if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # work done by all buckets counts once
-            done.traffic[str(number)] = Traffic(operator.taken, given(changes, keys))
-        if isinstance(operator, GroupOperator) and number == len(self.layouts) - 1:
+            done.traffic[str(number)] = Traffic(operator.taken, given(changes, self.layouts[number].output_keys))
+        if number == len(self.layouts) - 1:
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
         if changes is not None and changes.rows:
             for feed_id, feed in self._readers[number]:
@@ -270,7 +236,7 @@ class TreeView(ViewKernel):
             return
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         here = stage == self.placement.places[number].stage
-        for to, part, run in self._deliverer.deliver(feed_id, fed(feed, changes, fields), bucket, None):
+        for to, part, run in self._deliver(feed_id, fed(feed, changes, fields), bucket, None):
             if here:
                 self._operator(operators, feed_id[0], state).push(part, run)
             else:
@@ -288,7 +254,7 @@ class TreeView(ViewKernel):
         diff = diff if times is None else repeated(diff, times)
         changes = Changes({field.name: column for field, column in zip(fields, columns, strict=True)}, diff)
         stage = self.placement.places[feed_id[0]].stage
-        return [Sent(stage, to, part, run) for to, part, run in self._deliverer.deliver(feed_id, changes, bucket, None)]
+        return [Sent(stage, to, part, run) for to, part, run in self._deliver(feed_id, changes, bucket, None)]
 
     def feed_of(self, part: str) -> FeedId | None:
         if not part.startswith(f"{_FEED}/"):
@@ -301,16 +267,7 @@ class TreeView(ViewKernel):
     @cached_property
     def _owner(self) -> dict[str, int]:
         """The operator that each part of a delivery is for."""
-        out: dict[str, int] = {}
-        for number, layout in enumerate(self.layouts):
-            if isinstance(layout, JoinLayout):
-                parts = [*layout.parts, layout.absent_part(0), layout.absent_part(1), seen_part(layout)]
-            elif isinstance(layout, GroupLayout):
-                parts = [*layout.arrangements, layout.seed_part]
-            else:
-                parts = [layout.rows_part]
-            out |= dict.fromkeys(parts, number)
-        return out
+        return {part: number for number, layout in enumerate(self.layouts) for part in layout.accepts}
 
 
 def feed_part(feed_id: FeedId) -> str:

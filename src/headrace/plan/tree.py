@@ -135,6 +135,10 @@ class Join:
             out.append(Field(name, field.type, field.nullable or optional))
         return tuple(out)
 
+    def given_at(self, name: str) -> int | None:
+        """The position in its port of a field that is given unchanged; None for the flag of an existence join."""
+        return _position(self.ports, name)
+
 
 @dataclass(frozen=True)
 class Aggregation:
@@ -155,6 +159,15 @@ class Aggregation:
     def ports(self) -> tuple[Port, ...]:
         return (self.port,)
 
+    @property
+    def keys(self) -> int:
+        """How many of the first fields of the port are keys."""
+        return len(self.plan.keys)
+
+    def given_at(self, name: str) -> int | None:
+        """The position in its port of a field that is given unchanged; None for a field that is computed."""
+        return int(name[1:]) if name.startswith("k") else None
+
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         keys = [Field(f"k{i}", key.type, key.nullable) for i, key in enumerate(self.plan.keys)]
@@ -174,10 +187,15 @@ class Top:
     order: tuple[tuple[int, bool, bool], ...]
     count: int
     offset: int = 0
+    keys = 0  # all rows have one order, so none of their fields decides where they meet
 
     @property
     def ports(self) -> tuple[Port, ...]:
         return (self.port,)
+
+    def given_at(self, name: str) -> int | None:
+        """The position in its port of a field that is given."""
+        return _position(self.ports, name)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -185,6 +203,10 @@ class Top:
 
 
 Node = Join | Aggregation | Top
+
+
+def _position(ports: tuple[Port, ...], name: str) -> int | None:
+    return next((i for port in ports for i, field in enumerate(port.fields) if field.name == name), None)
 
 
 @dataclass(frozen=True)

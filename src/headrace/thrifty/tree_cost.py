@@ -75,7 +75,7 @@ def _groups(node: Aggregation, rows: float, values: Mapping[tuple[str, str], int
     if len(feeds) != 1 or feeds[0].producer is not None:
         return most if node.plan.keys else 1.0
     found = 1.0
-    for output in feeds[0].outputs[: len(node.plan.keys)]:
+    for output in feeds[0].outputs[: node.keys]:
         found *= values.get((feeds[0].table, str(output.value)), most) if output.op == "column" else most
     return max(1.0, min(most, found))
 
@@ -139,7 +139,7 @@ def _identifies(tree: Tree, port: Port, places: Iterable[int], keys: Keys) -> bo
         return bool(keys[feed.table]) and columns.issuperset(keys[feed.table])
     producer = tree.nodes[feed.producer]
     if isinstance(producer, Aggregation):
-        return columns.issuperset(f"k{i}" for i in range(len(producer.plan.keys)))
+        return columns.issuperset(f"k{i}" for i in range(producer.keys))
     if isinstance(producer, Join):
         # A row of the left side is given at most once, if it finds its partner by a key of the right side.
         own = [i for i, field in enumerate(producer.left.fields) if field.name in columns]

@@ -1,0 +1,112 @@
+"""What the operators of a view keep, in words: each arrangement with its reason, and what need not be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.explain.report import Arrangement, Subject
+from headrace.operators.group import GroupLayout
+from headrace.operators.join import JoinLayout
+from headrace.operators.layout import DISTINCT, GROUPS
+from headrace.operators.naming import Naming, key_words, payload_words
+from headrace.operators.not_in import NotInLayout
+from headrace.operators.top import TopLayout
+from headrace.operators.tree_view import TreeView
+from headrace.plan.tree import Join
+from headrace.plan.view import Shape
+
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True)
+class NotKept:
+    """Something that an operator need not keep, and why."""
+
+    what: str
+    why: str
+
+
+def arrangements(kernel: TreeView, naming: Naming, subject: Subject) -> list[Arrangement]:
+    """Everything that the operators keep, and why."""
+    return [
+        Arrangement.of(f"[{number}]", name, keys, payload, why, subject.size(part))
+        for number in range(len(kernel.layouts))
+        for part, name, keys, payload, why in _kept(kernel, naming, number)
+    ]
+
+
+def _kept(kernel: TreeView, naming: Naming, number: int) -> Iterator[tuple[str, str, str, str, str]]:
+    """The arrangements of an operator: part, name, keys, payload and reason."""
+    layout = kernel.layouts[number]
+    if isinstance(layout, GroupLayout):
+        yield from _kept_groups(naming, layout)
+    elif isinstance(layout, TopLayout):
+        row = _row(naming.port(number, 0))
+        yield layout.rows_part, "all rows", row, "count", "when one of the first leaves, the next one is looked for"
+        yield layout.top_part, "first rows", row, "count", "rows that come are compared with these, not with all"
+    elif isinstance(layout, JoinLayout):
+        for side, part in enumerate(layout.parts):
+            why = kernel.keeping.why_kept(number, side)
+            if why is not None:
+                some = "waiting " if side == 0 and layout.settles else ""
+                yield part, f"{some}{SIDES[side]} rows", _row(naming.port(number, side)), "count", why
+    if isinstance(layout, NotInLayout):
+        why = "whether the subquery has any value, and any NULL, decides about all rows"
+        yield layout.seen_part, "values and NULLs", "(values, NULLs)", "count", why
+
+
+def _kept_groups(naming: Naming, layout: GroupLayout) -> Iterator[tuple[str, str, str, str, str]]:
+    view = naming.groups(layout)
+    for plain in view.arrangements:
+        part, keys = layout.part(plain), key_words(view, plain)
+        if plain == GROUPS:
+            name = "rows" if view.plan.shape is Shape.ROWS else "groups"
+            yield part, name, keys, payload_words(view), _why_groups(layout)
+            continue
+        arguments = view.values[plain]
+        names = ", ".join(str(view.plan.arguments[i]) for i in arguments)
+        name = f"{'values' if len(arguments) == 1 else 'combinations'} of {names}"
+        yield part, name, keys, "count", _why_values(layout, arguments)
+
+
+def not_kept(kernel: TreeView, number: int) -> Iterator[NotKept]:
+    """What an operator could keep and does not."""
+    layout = kernel.layouts[number]
+    if isinstance(layout, GroupLayout) and layout.view.plan.shape is not Shape.ROWS and layout.view.plan.aggregates:
+        yield NotKept("rows", "groups are sums, from which a row is taken away again")
+    if not isinstance(layout, JoinLayout):
+        return
+    for side, name in enumerate(SIDES):
+        if kernel.keeping.why_kept(number, side) is None:
+            yield NotKept(f"{name} rows", f"the {SIDES[1 - side]} side never changes, so nothing looks for partners")
+        if side == 0 and layout.settles:
+            yield NotKept("settled left rows", "a row with a partner always has one: the right side only grows")
+        if _may_lack_key(layout.node, side):
+            passes = "are given as they come" if layout.passes_absent(side) else "are left out"
+            yield NotKept(f"some {name} rows", f"those whose key is NULL have no partner, and {passes}")
+
+
+def _why_groups(layout: GroupLayout) -> str:
+    if not layout.name:
+        return "the answer is read from it"
+    return "what a changed group was is taken back, and what it is now is given"
+
+
+def _why_values(layout: GroupLayout, arguments: tuple[int, ...]) -> str:
+    functions = layout.view.functions(arguments[0]) if len(arguments) == 1 else frozenset({"count_distinct"})
+    said = []
+    if functions & {"min", "max"}:
+        said.append("when the first value leaves, MIN and MAX need the next one")
+    if functions & DISTINCT:
+        said.append("DISTINCT counts a value as long as any row has it")
+    return "; ".join(said)
+
+
+def _may_lack_key(node: Join, side: int) -> bool:
+    keys = zip(node.ports[side].fields, node.safe, strict=False)
+    return any(field.nullable and not safe for field, safe in keys)
+
+
+def _row(names: Sequence[str]) -> str:
+    return f"({', '.join(names)})"
