@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.engine.connecting import connect as connect
     from headrace.engine.engine import Engine as Engine
-    from headrace.engine.engine import connect as connect
     from headrace.engine.handles import Finals as Finals
     from headrace.engine.handles import Table as Table
     from headrace.engine.handles import View as View
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 # Loaded when first used, so that `headrace --help` and Spark-free imports do not wait for Spark.
 _HOMES = {
     "Engine": "headrace.engine.engine",
-    "connect": "headrace.engine.engine",
+    "connect": "headrace.engine.connecting",
     "Finals": "headrace.engine.handles",
     "Table": "headrace.engine.handles",
     "View": "headrace.engine.handles",

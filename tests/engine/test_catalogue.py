@@ -97,7 +97,7 @@ def test_a_handle_knows_when_its_view_is_gone(catalogue: Catalogue) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     made = Store(Location(tmp_path), fsync=False, read_only=False)
-    made.open(2, {})
+    made.open(2, 4, {})
     yield made
     made.close()
 

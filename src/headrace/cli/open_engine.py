@@ -29,7 +29,7 @@ def opened(location: Path, *, existing: bool = False, **options: Any) -> Iterato
         import headrace
 
         # A command that only reads must neither block a writer nor wait for one.
-        engine = headrace.connect(str(location), **({"read_only": True} if existing else {}), **options)
+        engine = headrace.connect(str(location), read_only=existing, **options)
     try:
         yield engine
     finally:

@@ -27,24 +27,22 @@ from headrace.engine.handles import Table, View
 from headrace.engine.inputs import columns_of, input_of
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model
+from headrace.engine.opening import BAD_ROWS, check_options, location_at, one_of
 from headrace.engine.planning import Planner
 from headrace.engine.recompute import Recomputer
-from headrace.engine.requests import covariance_request, model_request, one_of, view_request
+from headrace.engine.requests import covariance_request, model_request, view_request
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
 from headrace.engine.window_joins import WindowJoinView, definition_of
-from headrace.errors import BadRowsError, SchemaError
+from headrace.errors import BadRowsError
 from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
-from headrace.runtime.location import Location
 from headrace.sql.session import SqlSession
 from headrace.thrifty.strategy import WINDOW_JOIN
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
-_BAD_ROWS = ("fail", "quarantine")
-_EXECUTORS = ("auto", "inline", "spark")
 
 Handle = View | Covariance | Model | WindowJoinView
 
@@ -87,23 +85,15 @@ class Engine:
         read_only: bool = False,
         calibrate: bool = True,
     ) -> None:
-        one_of("executor", executor, _EXECUTORS)
-        one_of("on_bad_rows", on_bad_rows, _BAD_ROWS)
-        if buckets is not None and not 1 <= buckets <= 4096:
-            raise SchemaError(f"buckets={buckets} is out of range", way_out="choose from 1 to 4096")
+        check_options(buckets, executor, on_bad_rows)
         self._spark = spark
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
         self._owns_session = False
-        self._store = Store(Location(location), fsync=fsync, read_only=read_only)
+        self._store = Store(location_at(location), fsync=fsync, read_only=read_only)
         sql = {name: str(spark.conf.get(name)) for name in _SQL_SETTINGS}
-        self._store.open(buckets or max(4, 2 * spark.sparkContext.defaultParallelism), sql)
+        self._store.open(buckets, max(4, 2 * spark.sparkContext.defaultParallelism), sql)
         try:
-            if buckets is not None and buckets != self.buckets:
-                raise SchemaError(
-                    f"location {self.location} has {self.buckets} buckets, not {buckets}",
-                    way_out="leave buckets out: their number is fixed when a location is made",
-                )
             self._sql = SqlSession(spark, self._store.settings.sql)
             self._catalogue = Catalogue(self._store.settings.seed)
             recomputer = Recomputer(spark, self._store.settings.sql, self._store)
@@ -398,7 +388,7 @@ class Engine:
                 f"apply was given a {type(changes).__name__}", way_out="pass {table: changes}, as in {'orders': frame}"
             )
         mode = on_bad_rows or self._on_bad_rows
-        one_of("on_bad_rows", mode, _BAD_ROWS)
+        one_of("on_bad_rows", mode, BAD_ROWS)
         with self._lock:
             self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
@@ -499,19 +489,3 @@ class Engine:
 
             self._streams = Streams(self.apply, self._lock, self._store.location.checkpoints)
         return self._streams
-
-
-def connect(location: str | Path, *, cores: int | None = None, **options: Any) -> Engine:
-    """Open a location on a local Spark session made for it; options are those of `Engine`."""
-    from headrace.runtime.session import local_session
-
-    running = SparkSession.getActiveSession()
-    spark = local_session(cores=cores)
-    try:
-        engine = Engine(spark, location, **options)
-    except BaseException:
-        if running is None:
-            spark.stop()
-        raise
-    engine._owns_session = running is None
-    return engine

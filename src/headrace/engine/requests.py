@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.engine.definition import Definition, ModelRequest, MomentsRequest, SqlRequest, VariableOrder, Wishes
 from headrace.engine.models import settings
+from headrace.engine.opening import one_of
 from headrace.errors import SchemaError
 from headrace.learn.regression import LinearRegression
 from headrace.thrifty.strategy import RECOMPUTE
@@ -60,12 +61,6 @@ def model_request(
     features = None if model.features is None else (*model.features, model.label)
     wishes = _wishes(name, strategy, refresh, order, partition)
     return Definition(ModelRequest(over, wishes, features, settings(model)))
-
-
-def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a word that an option does not know."""
-    if given not in allowed:
-        raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")
 
 
 def _wishes(name: str, strategy: str, refresh: str, order: VariableOrder | None, partition: str | None) -> Wishes:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from headrace.engine.opening import check_writable, existing
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, Settings
@@ -40,21 +41,20 @@ class Store:
         self.snapshot = Snapshot()
         self.settings: Settings
 
-    def open(self, buckets: int, sql: dict[str, str]) -> None:
-        """Read an existing location, or make a new one; a writer also removes orphans."""
+    def open(self, buckets: int | None, default: int, sql: dict[str, str]) -> None:
+        """Read an existing location, or make a new one; a writer also removes orphans.
+
+        Parameters
+        ----------
+        buckets : their number, if the user gave one; otherwise a new location has `default`.
+        sql : the SQL settings of a new location.
+        """
         if not self.read_only:
-            self.location.check_usable()
+            check_writable(self.location)
             self.location.lock()
         try:
-            if self.location.exists:
-                self.settings = self.location.settings()
-            elif self.read_only:
-                raise StorageError(
-                    f"{self.location.root} is not a Headrace location",
-                    way_out="give the folder that an engine was opened with",
-                )
-            else:
-                self.settings = self.location.create(buckets, sql)
+            there = existing(self.location, buckets, read_only=self.read_only)
+            self.settings = there or self.location.create(buckets or default, sql)
             self.refresh()
             if not self.read_only:
                 self.remove_orphans()

@@ -1,0 +1,60 @@
+"""Open a location on a local Spark session. What is slow to load waits until the location is known to be usable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.engine.opening import check_opening
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+
+
+def connect(
+    location: str | Path,
+    *,
+    cores: int | None = None,
+    buckets: int | None = None,
+    executor: str = "auto",
+    on_bad_rows: str = "fail",
+    driver_rows: int | None = None,
+    fsync: bool = False,
+    read_only: bool = False,
+    calibrate: bool = True,
+) -> Engine:
+    """Open a location on a local Spark session made for it; closing the engine ends that session.
+
+    What is wrong with the location or an option is said at once, before Spark starts.
+
+    Parameters
+    ----------
+    cores : tasks that run at once; all cores that this process may use unless given.
+    buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate : as for `Engine`.
+    """
+    check_opening(location, buckets=buckets, executor=executor, on_bad_rows=on_bad_rows, read_only=read_only)
+    from pyspark.sql import SparkSession
+
+    from headrace.engine.engine import Engine
+    from headrace.runtime.session import local_session
+
+    running = SparkSession.getActiveSession()
+    spark = local_session(cores=cores)
+    try:
+        engine = Engine(
+            spark,
+            location,
+            buckets=buckets,
+            executor=executor,
+            on_bad_rows=on_bad_rows,
+            driver_rows=driver_rows,
+            fsync=fsync,
+            read_only=read_only,
+            calibrate=calibrate,
+        )
+    except BaseException:
+        if running is None:
+            spark.stop()
+        raise
+    engine._owns_session = running is None
+    return engine

@@ -1,0 +1,88 @@
+"""What may be wrong with a location or with options of an engine, found before anything slow is loaded or started."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from headrace.errors import SchemaError, StorageError
+from headrace.runtime.location import Location, Settings
+
+BAD_ROWS = ("fail", "quarantine")
+_EXECUTORS = ("auto", "inline", "spark")
+_MOST_BUCKETS = 4096
+_URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+def check_opening(
+    location: str | Path, *, buckets: int | None, executor: str, on_bad_rows: str, read_only: bool
+) -> None:
+    """Raise whatever opening an engine would find wrong; makes nothing, and leaves nothing locked."""
+    check_options(buckets, executor, on_bad_rows)
+    there = location_at(location)
+    if not read_only:
+        check_writable(there)
+        if (there.root / "lock").exists():
+            there.lock()
+            there.unlock()
+    existing(there, buckets, read_only=read_only)
+
+
+def check_options(buckets: int | None, executor: str, on_bad_rows: str) -> None:
+    """Refuse options that no engine has."""
+    one_of("executor", executor, _EXECUTORS)
+    one_of("on_bad_rows", on_bad_rows, BAD_ROWS)
+    if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
+        raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {_MOST_BUCKETS}")
+
+
+def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that an option does not know."""
+    if given not in allowed:
+        raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")
+
+
+def location_at(given: str | Path) -> Location:
+    """The location of a path; a URL is refused, because as a path it is a folder "s3:" of the working directory."""
+    url = _URL.match(str(given))
+    if url is not None:
+        path = str(given).removeprefix("file://")
+        raise StorageError(
+            f"{given} is a URL, and the state is kept in a folder of a file system",
+            way_out=f"give the path: {path}"
+            if url[1] == "file"
+            else "give a path, as in /data/state; on a cluster, of a file system that all nodes have mounted",
+        )
+    return Location(given)
+
+
+def check_writable(location: Location) -> None:
+    """Refuse a file, a folder of something else, and what this user cannot make or write."""
+    location.check_usable()
+    root = location.root
+    there = next(path for path in (root, *root.parents) if path.exists())
+    if not there.is_dir():
+        raise StorageError(f"{there} is a file, so {root} cannot be made", way_out="give a folder for the state")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"{root} cannot be written: this user may not write to {there}",
+            way_out="give another folder, or change its permissions; to look only, open it with read_only=True",
+        )
+
+
+def existing(location: Location, buckets: int | None, *, read_only: bool) -> Settings | None:
+    """The settings of a location, or None where one can be made; `buckets` is the number that the user expects."""
+    if not location.exists:
+        if read_only:
+            raise StorageError(
+                f"{location.root} is not a Headrace location", way_out="give the folder that an engine was opened with"
+            )
+        return None
+    settings = location.settings()
+    if buckets is not None and buckets != settings.buckets:
+        raise SchemaError(
+            f"location {location.root} has {settings.buckets} buckets, not {buckets}",
+            way_out="leave buckets out: their number is fixed when a location is made",
+        )
+    return settings

@@ -1,0 +1,141 @@
+"""What is wrong with a location or an option is found before Spark starts, and leaves no trace."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.errors import CorruptFileError, SchemaError, StorageError
+from headrace.runtime import session
+from headrace.runtime.location import Location
+
+
+class Started(Exception):
+    """Spark would have been started."""
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(**_: object) -> None:
+        raise Started
+
+    monkeypatch.setattr(session, "local_session", start)
+
+
+def made(root: Path, buckets: int = 4) -> Path:
+    """A location without tables."""
+    Location(root).create(buckets, {})
+    return root
+
+
+def test_a_file_is_no_location(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    for location in (file, file / "state"):
+        with pytest.raises(StorageError, match="is a file"):
+            hr.connect(location)
+    assert file.read_text() == "mine"
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match="not a Headrace location"):
+        hr.connect(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("url", "way_out"),
+    [("s3://bucket/state", "mounted"), ("hdfs://host:9000/state", "mounted"), ("file:///tmp/state", "/tmp/state")],
+)
+def test_a_url_is_no_location(url: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="is a URL") as caught:
+        hr.connect(url)
+    assert way_out in caught.value.way_out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_locked_location_is_refused_unless_it_is_only_read(tmp_path: Path) -> None:
+    holder = Location(made(tmp_path / "s"))
+    holder.lock()
+    with pytest.raises(StorageError, match=f"open in another engine .process {os.getpid()}"):
+        hr.connect(tmp_path / "s")
+    with pytest.raises(Started):
+        hr.connect(tmp_path / "s", read_only=True)
+    holder.unlock()
+    with pytest.raises(Started):
+        hr.connect(tmp_path / "s")
+
+
+def test_only_reading_needs_a_location(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="not a Headrace location"):
+        hr.connect(tmp_path / "s", read_only=True)
+    with pytest.raises(Started):
+        hr.connect(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == [], "checking makes nothing"
+
+
+def test_a_damaged_location_is_refused(tmp_path: Path) -> None:
+    (made(tmp_path / "s") / "headrace.json").write_text("{")
+    with pytest.raises(CorruptFileError, match="cannot be read"):
+        hr.connect(tmp_path / "s")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(StorageError, match="may not write"):
+            hr.connect(tmp_path / "s")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"buckets": 0}, "out of range"),
+        ({"buckets": 5000}, "out of range"),
+        ({"buckets": 8}, "has 4 buckets, not 8"),
+        ({"executor": "yarn"}, "executor='yarn' is not known"),
+        ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not known"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=says):
+        hr.connect(made(tmp_path / "s"), **options)
+
+
+def test_an_unknown_option(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="bucket"):
+        hr.connect(tmp_path / "s", bucket=4)
+
+
+def test_the_right_number_of_buckets(tmp_path: Path) -> None:
+    with pytest.raises(Started):
+        hr.connect(made(tmp_path / "s"), buckets=4)
+
+
+def test_all_options_of_an_engine_may_be_given() -> None:
+    ours, theirs = (inspect.signature(call).parameters for call in (hr.connect, hr.Engine))
+    options = [name for name, parameter in theirs.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    assert {name: ours[name] for name in options} == {name: theirs[name] for name in options}
+
+
+def test_a_wrong_location_is_refused_at_once(tmp_path: Path) -> None:
+    program = (
+        "import sys, headrace as hr\n"
+        "try:\n    hr.connect('s3://bucket/state')\n"
+        "except hr.StorageError:\n"
+        "    print([name for name in ('pyspark', 'numpy', 'pyarrow', 'numba', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
