@@ -34,6 +34,7 @@ def _covariance(name: str, about: str) -> Benchmark:
 
 BENCHMARKS = {
     "step": Benchmark("step.one_table", "one-table views: step cost against recomputation"),
+    "stream": Benchmark("stream.micro_batches", "micro-batches and DataFrames, beside what Spark takes for them"),
     "housing": _covariance("housing", "a star of 6 tables, 26 features"),
     "retailer": _covariance("retailer", "a snowflake of 5 tables, 39 features"),
     "favorita": _covariance("favorita", "6 tables on date, store and item, 15 features"),

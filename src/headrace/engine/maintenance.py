@@ -61,6 +61,7 @@ class Maintenance:
 
     def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
+        inputs = self._step_runner.brought({n: self._catalogue.tables[n].schema for n in inputs}, inputs)
         with without_late(self._catalogue.tables, inputs, self._store.snapshot.watermarks) as (in_time, late):
             return self._step(in_time, late, on_bad_rows, source, start)
 

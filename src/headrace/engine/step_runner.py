@@ -1,8 +1,8 @@
 """Running a step: where it runs, what Catalyst evaluates, what happens to bad rows.
 
 The size of the change decides the place. Applying a small batch that the driver already has costs less than starting a
-Spark job, so the driver runs the kernels itself; a larger batch becomes a file that tasks share; a Spark DataFrame
-stays in Spark, unless the executor is "inline".
+Spark job, so the driver runs the kernels itself; a larger batch becomes a file that tasks share. A small DataFrame
+comes to the driver (`small_frames`), a larger one stays in Spark, unless the executor is "inline".
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine.inputs import with_catalyst
+from headrace.engine.small_frames import collected, few_rows
 from headrace.errors import StepFailedError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
 from headrace.relation.columns import take_rows
-from headrace.relation.schema import DIFF, ddl
+from headrace.relation.schema import TableSchema, ddl
 from headrace.runtime.inline import run_inline
 from headrace.runtime.location import writing
-from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask, arrow_schema
+from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask
 from headrace.runtime.spark import run_from_files, run_from_frames
 from headrace.runtime.tasks import row_identity
 from headrace.sql.catalyst import AnalysedView
@@ -66,6 +66,22 @@ class StepRunner:
         self.local = master == "local" or master.startswith("local[")
         self.threads = context.defaultParallelism if self.local else os.cpu_count() or 1
         self.driver_rows = driver_rows or (LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS)
+
+    def brought(self, tables: Mapping[str, TableSchema], inputs: Inputs) -> Inputs:
+        """The inputs of a step, with those DataFrames as batches that the driver can take."""
+        return {name: self._brought(tables[name], given) for name, given in inputs.items()}
+
+    def _brought(self, table: TableSchema, given: ChangeBatch | DataFrame) -> ChangeBatch | DataFrame:
+        if isinstance(given, ChangeBatch) or self.executor == "spark":
+            return given
+        if self.executor == "inline":
+            rows = translating_spark_errors(given.toArrow)
+        else:
+            found = translating_spark_errors(lambda: few_rows(given, self.driver_rows, self.threads))
+            if found is None:
+                return given
+            rows = found
+        return collected(list(table.columns), rows)
 
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError or sets bad rows aside, always before a commit."""
@@ -107,7 +123,7 @@ class StepRunner:
                 translating_spark_errors(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {}
             )
         reason = (
-            "a Spark DataFrame stays in Spark"
+            "a large Spark DataFrame stays in Spark"
             if with_frames
             else f"Catalyst evaluates expressions of {', '.join(catalyst)}"
         )
@@ -125,15 +141,15 @@ class StepRunner:
                 Path(path).unlink(missing_ok=True)
 
     def _local(self, task: TableTask, given: ChangeBatch | DataFrame, views: Mapping[str, AnalysedView]) -> ChangeBatch:
-        """Bring an input to the driver, with the columns that Catalyst evaluates."""
+        """An input in the driver, with the columns that Catalyst evaluates."""
         if isinstance(given, DataFrame):
-            return _collected(task, translating_spark_errors(lambda: with_catalyst(task, given, views)))
+            return collected(task.columns(), translating_spark_errors(with_catalyst(task, given, views).toArrow))
         if all(view.prefix is None for view in task.views):
             return given
 
         def evaluated() -> ChangeBatch:
             frame = self.spark.createDataFrame(given.to_arrow(), ddl(task.layout.schema.change_columns))
-            return _collected(task, with_catalyst(task, frame, views))
+            return collected(task.columns(), with_catalyst(task, frame, views).toArrow())
 
         return translating_spark_errors(evaluated)
 
@@ -156,14 +172,6 @@ class StepRunner:
             given = self.spark.read.schema(ddl(task.layout.schema.change_columns)).parquet(path)
         frame = given
         return translating_spark_errors(lambda: with_catalyst(task, frame, views))
-
-
-def _collected(task: TableTask, frame: DataFrame) -> ChangeBatch:
-    table = frame.toArrow()
-    schema = arrow_schema(task.columns())
-    rows = table.select(schema.names).cast(schema).combine_chunks()
-    diff = table.column(DIFF).cast(pa.int64()).combine_chunks().to_numpy(zero_copy_only=False)
-    return ChangeBatch(rows, np.ascontiguousarray(diff))
 
 
 def by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
