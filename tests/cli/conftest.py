@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.engine import looking
 from headrace.errors import SchemaError
 
 
@@ -103,9 +105,10 @@ class FakeEngine:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
-    """Make `headrace.connect` return a fake engine, and return that."""
+    """Have a fake engine opened, with Spark and without, and return it."""
     engine = FakeEngine(str(tmp_path / "shop.state"))
     package = sys.modules["headrace"]
     assert isinstance(package, ModuleType)
     monkeypatch.setattr(package, "connect", lambda location, **options: engine, raising=False)
+    monkeypatch.setattr(looking, "Look", lambda location: closing(engine))
     return engine

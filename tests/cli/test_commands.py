@@ -20,10 +20,12 @@ from typer.testing import CliRunner
 import headrace.errors
 from headrace.cli import screen
 from headrace.cli.main import app
+from headrace.engine import looking
+from headrace.engine.spark_needed import SparkNeeded
 from headrace.errors import HeadraceError
 
 SOURCES = str(Path(headrace.errors.__file__).parent.parent)
-COMMANDS = ["demo", "run", "explain", "status", "bench", "data"]
+COMMANDS = ["demo", "run", "read", "explain", "status", "bench", "data"]
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +61,7 @@ def test_every_command_has_help_and_json(command: str) -> None:
     assert "--json" in done.output
 
 
-@pytest.mark.parametrize("command", [("status",), ("explain", "v")])
+@pytest.mark.parametrize("command", [("status",), ("explain", "v"), ("read", "v")])
 def test_looking_at_a_missing_location_creates_nothing(command: tuple[str, ...], tmp_path: Path) -> None:
     name, *rest = command
     missing = tmp_path / "nothing"
@@ -106,6 +108,31 @@ def test_explain(fake: Any) -> None:
     assert json.loads(invoke("explain", fake.location, "v", "--json").stdout) == {"strategy": "groups"}
     unknown = invoke("explain", fake.location, "w")
     assert (unknown.exit_code, "views there are: v" in unknown.stderr) == (1, True)
+
+
+def test_read(fake: Any) -> None:
+    fake.view("v", "SELECT 1")
+    done = invoke("read", fake.location, "v")
+    assert done.exit_code == 0, done.output
+    assert all(text in done.stdout for text in ("v  (2 rows)", "shop", "NULL"))
+    rows = {"rows": 2, "first": [{"shop": "a", "sales": 1}]}
+    assert json.loads(invoke("read", fake.location, "v", "--limit", 1, "--json").stdout) == rows
+    unknown = invoke("read", fake.location, "w")
+    assert (unknown.exit_code, "views there are: v" in unknown.stderr) == (1, True)
+
+
+def test_spark_is_started_only_with_a_reason(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.view("v", "SELECT 1")
+    quick = invoke("read", fake.location, "v")
+    assert quick.stderr == ""
+
+    def look(location: Path) -> None:
+        raise SparkNeeded("the plan of view v is not stored")
+
+    monkeypatch.setattr(looking, "Look", look)
+    slow = invoke("read", fake.location, "v")
+    assert slow.stderr == "Starting Spark, because the plan of view v is not stored ...\n"
+    assert slow.stdout == quick.stdout
 
 
 def test_every_view_is_drawn(fake: Any, tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.open_engine import opened
+from headrace.cli.open_engine import looked, view_of
 from headrace.cli.screen import Json, guarded, out, print_json
 from headrace.errors import SchemaError
-from headrace.explain.report import Report
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Handle
+    from headrace.explain.report import Report
 
 
 @guarded
@@ -27,20 +30,22 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show how a view is kept: the strategy, why it was chosen, its state and its cost."""
-    with opened(location, existing=True) as engine:
-        if view not in engine.views:
-            known = ", ".join(sorted(engine.views)) or "none"
-            raise SchemaError(f"There is no view {view} at {location}.", way_out=f"The views there are: {known}.")
-        handle = engine.views[view]
-        analysed = getattr(handle, "analyze", None)
-        if analyze and analysed is None:
-            raise SchemaError(
-                f"{view} is no view of SQL, so there are no strategies to compare.", way_out="Leave --analyze out."
-            )
-        report: Report = analysed() if analyze and analysed is not None else handle.explain()
+    report = looked(location, lambda engine: _report(view_of(engine, location, view), analyze=analyze))
     if svg is not None:
         svg.write_text(report.to_svg(), encoding="utf-8")
     if as_json:
         print_json(report.to_dict())
     else:
         out().print(str(report), markup=False, soft_wrap=True)
+
+
+def _report(view: Handle, *, analyze: bool) -> Report:
+    if not analyze:
+        return view.explain()
+    analysed = getattr(view, "analyze", None)
+    if analysed is None:
+        raise SchemaError(
+            f"{view.name} is no view of SQL, so there are no strategies to compare.", way_out="Leave --analyze out."
+        )
+    found: Report = analysed()
+    return found

@@ -13,6 +13,7 @@ from headrace.cli.bench import bench
 from headrace.cli.data import data
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
+from headrace.cli.read import read
 from headrace.cli.run import run
 from headrace.cli.status import status
 
@@ -41,6 +42,7 @@ def _options(
 
 app.command()(demo)
 app.command()(run)
+app.command()(read)
 app.command()(explain)
 app.command()(status)
 app.command()(data)

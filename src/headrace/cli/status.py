@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.open_engine import opened
+from headrace.cli.open_engine import looked
 from headrace.cli.screen import Json, count, grid, guarded, out, print_json, working
+
+if TYPE_CHECKING:
+    from headrace import Engine
+    from headrace.engine.looking import Look
 
 SQL_WIDTH = 60
 
@@ -22,12 +26,8 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the tables, views and sources at a location, their rows, and the last step."""
-    with opened(location, existing=True) as engine:
-        found = engine.status()
-        problems = None
-        if verify:
-            with working("Checking the state"):
-                problems = [str(problem) for problem in engine.verify()]
+    found = looked(location, lambda engine: engine.status())
+    problems = looked(location, _problems) if verify else None
     if as_json:
         print_json(found if problems is None else {**found, "problems": problems})
     else:
@@ -35,6 +35,11 @@ def status(
         _show_problems(problems)
     if problems:
         raise typer.Exit(1)
+
+
+def _problems(engine: Look | Engine) -> list[str]:
+    with working("Checking the state"):
+        return engine.verify()
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -23,7 +23,8 @@ def analysed(access: Access, view: View, report: Report) -> Report:
     """Add costs to the report on a SQL view: `costs` per strategy, and `spent`, its seconds in the last step."""
     definition = view.planned.definition
     anew = Definition(SqlRequest(definition.sql))
-    costs = access.planner.considered(view.name, anew, access.statistics()).to_json()
+    planner = access.needing("EXPLAIN ANALYZE plans the query by every strategy").planner
+    costs = planner.considered(view.name, anew, access.statistics()).to_json()
     spent = access.state.latest.summary.get("spent", {}).get(view.name)
     said = "no step has touched it" if spent is None else f"{time_text(spent)} in its kernels"
     section = Section(

@@ -9,24 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine import frames
 from headrace.engine.reader import Reader
 from headrace.operators.aggregate import empty_total, read_changes
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.order import arranged, limited_changes
+from headrace.plan import native
+from headrace.plan.expression import Expression
 from headrace.plan.view import Shape
 from headrace.relation.change import cancelled
+from headrace.relation.columns import whole
 from headrace.relation.run import Run
 from headrace.relation.schema import DIFF, STEP, Column, ddl
 from headrace.relation.types import SqlType
 from headrace.runtime.program import arrow_schema
-from headrace.sql.catalyst import AnalysedView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.engine.access import Access
+    from headrace.sql.catalyst import AnalysedView
 
 
 class Answer(Protocol):
@@ -69,13 +77,13 @@ class GroupsAnswer:
 
     Parameters
     ----------
-    finishing : the session in which Catalyst evaluates expressions over the groups.
+    access : has the session in which Catalyst evaluates expressions over the groups.
     """
 
     name: str
     layout: ViewLayout
     analysed: AnalysedView
-    finishing: SparkSession
+    access: Access
 
     @property
     def schema(self) -> pa.Schema:
@@ -144,17 +152,47 @@ class GroupsAnswer:
 
     def _finish(self, groups: pa.Table, keep: Sequence[str] = (), arrange: bool = True) -> pa.Table:
         wanted = pa.schema([*self.schema, *(pa.field(name, pa.int64()) for name in keep)])
-        plan = self.layout.plan
-        if plan.having is None and all(output.expression.op == "column" for output in plan.outputs):
-            columns = [groups.column(str(output.expression.value)) for output in plan.outputs]
-            answer = pa.table([*columns, *(groups.column(name) for name in keep)], schema=wanted)
-            return arranged(plan, answer) if arrange else answer
+        why = self._why_catalyst
+        if why is None:
+            try:
+                answer = pa.table(self._evaluated(groups, keep), schema=wanted)
+                return arranged(self.layout.plan, answer) if arrange else answer
+            except native.NeedsCatalyst as refused:
+                why = str(refused)
+        finishing = self.access.needing(f"Catalyst evaluates an expression of the answer: {why}").finishing
         # One chunk, because createDataFrame stops at the first chunk that is empty, as an unused bucket's is.
-        frame = self.finishing.createDataFrame(groups.combine_chunks(), ddl(self._slots(keep)))
+        frame = finishing.createDataFrame(groups.combine_chunks(), ddl(self._slots(keep)))
         return self.analysed.catalyst.finish(frame, keep=tuple(keep), arrange=arrange).toArrow().cast(wanted)
+
+    @cached_property
+    def _why_catalyst(self) -> str | None:
+        """The expression of the answer that only Catalyst evaluates, if there is one."""
+        plan = self.layout.plan
+        expressions = [output.expression for output in plan.outputs] + ([] if plan.having is None else [plan.having])
+        # A column is handed on whatever its type is.
+        reasons = (native.why_not(expression) for expression in expressions if expression.op != "column")
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _evaluated(self, groups: pa.Table, keep: Sequence[str]) -> list[pa.ChunkedArray | pa.Array]:
+        """The outputs for the groups that HAVING leaves, then the columns to keep."""
+        plan = self.layout.plan
+        if plan.having is not None:
+            mask = native.evaluate(plan.having, _columns(groups, plan.having), groups.num_rows)
+            groups = groups.filter(mask.fill_null(False))
+        outputs = [
+            groups.column(str(expression.value))
+            if expression.op == "column"
+            else native.evaluate(expression, _columns(groups, expression), groups.num_rows)
+            for expression in (output.expression for output in plan.outputs)
+        ]
+        return [*outputs, *(groups.column(name) for name in keep)]
 
     def _slots(self, keep: Sequence[str]) -> list[Column]:
         return [*frames.slot_columns(self.layout), *(Column(name, SqlType("bigint")) for name in keep)]
+
+
+def _columns(groups: pa.Table, expression: Expression) -> dict[str, pa.Array]:
+    return {name: whole(groups.column(name)) for name in expression.columns}
 
 
 def _with_diff(layout: ViewLayout, groups: pa.Table, sign: int) -> pa.Table:

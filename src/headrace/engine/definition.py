@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from headrace.engine.recompute import RecomputedQuery
 from headrace.errors import StorageError
-from headrace.factorized.planner import Planned
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.plan.join import JoinPlan
-from headrace.sql.catalyst import AnalysedView
 from headrace.thrifty.strategy import WINDOW_JOIN
-from headrace.window.window_view import WindowView
+
+if TYPE_CHECKING:
+    from headrace.engine.recompute import RecomputedQuery
+    from headrace.factorized.planner import Planned
+    from headrace.sql.catalyst import AnalysedView
+    from headrace.window.window_view import WindowView
 
 VERSION = 2
 AUTO = "auto"
@@ -286,6 +288,12 @@ class PlannedView(Generic[K, A]):
     tables: tuple[str, ...]
     answer: A
     factorization: Planned | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the view was made to close its windows."""
+        request = self.definition.request
+        return isinstance(request, SqlRequest) and request.final
 
     @property
     def analysed(self) -> AnalysedView | None:

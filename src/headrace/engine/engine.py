@@ -18,13 +18,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.engine import quarantine
-from headrace.engine.access import Access
+from headrace.engine import quarantine, stored_plans
+from headrace.engine.access import Access, SparkSide
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import columns_of, input_of
+from headrace.engine.kinds import handle_class
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model
 from headrace.engine.opening import BAD_ROWS, check_options, location_at, one_of
@@ -40,18 +41,10 @@ from headrace.errors import BadRowsError
 from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.sql.session import SqlSession
-from headrace.thrifty.strategy import WINDOW_JOIN
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
 Handle = View | Covariance | Model | WindowJoinView
-
-_HANDLES: dict[str, type[Handle]] = {
-    "view": View,
-    "covariance": Covariance,
-    "model": Model,
-    WINDOW_JOIN: WindowJoinView,
-}
 
 
 class Engine:
@@ -101,9 +94,8 @@ class Engine:
             self._maintenance = Maintenance(self._catalogue, self._store, step_runner, recomputer)
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
             self._calibration = Calibration(self.location, spark)
-            self._access = Access(
-                self._catalogue, self._store, spark, self._sql.spark, self._planner, self._calibration
-            )
+            with_spark = SparkSide(spark, self._sql.spark, self._planner, self._calibration)
+            self._access = Access(self._catalogue, self._store, with_spark)
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
@@ -362,6 +354,7 @@ class Engine:
                 self._store.next_record(removed=(name,), dropped=parts, quarantine={name: []}, late={name: []})
             )
             self._catalogue.remove(name)
+            stored_plans.remove(self._store, name)
             self._sql.unregister(name)
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -477,7 +470,9 @@ class Engine:
         self._catalogue.add_table(schema, lambda layout: Table(self._access, layout))
 
     def _add_view(self, name: str, planned: PlannedView) -> Handle:
-        kind = _HANDLES[planned.definition.kind]
+        if not self._store.read_only:
+            stored_plans.write(self._store, name, planned)
+        kind = handle_class(planned.definition.kind)
         return self._catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
 
     def _plan(self, name: str, definition: Definition) -> PlannedView:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.definition import PlannedView
 from headrace.engine.reader import Reader
-from headrace.engine.watermarks import is_final
 from headrace.explain.report import Report, Size, Subject
 from headrace.operators.kernel import ViewKernel
 from headrace.relation.schema import TableSchema
@@ -29,7 +28,9 @@ class Known:
 
 def explain(access: Access, name: str, view: PlannedView) -> Report:
     """Report on a view, moments or a window join as of the last step."""
-    strategy, schemas = access.planner.strategy_of(view), access.catalogue.schemas
+    from headrace.engine.strategies import strategy_of
+
+    strategy, schemas = strategy_of(view), access.catalogue.schemas
     return access.state.read(lambda reader: strategy.explain(view, known(name, view, reader, schemas)))
 
 
@@ -64,7 +65,7 @@ def _size(view: str, part: str, reader: Reader) -> Size:
 
 def _closing(name: str, view: PlannedView, reader: Reader) -> str:
     """The sentence of a report that says how a view's windows close; empty for other views."""
-    if not is_final(view):
+    if not view.is_final:
         return ""
     return f"windows that are over by the watermark leave the state, and {reader.final(name):,} groups have"
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.errors import SchemaError
 from headrace.relation.variables import is_number
-from headrace.sql.catalyst import AnalysedView
+
+if TYPE_CHECKING:
+    from headrace.sql.catalyst import AnalysedView
 
 
 def choose_features(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from headrace.operators.aggregate import empty_total, read, read_pieces
 from headrace.operators.closed import read_closed
@@ -21,6 +21,9 @@ from headrace.relation.types import SqlType
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import arrow_schema, final_arrangement, table_arrangement, view_arrangement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_ROWS = 1 << 17
 _SOME = {

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from headrace.engine import frames
 from headrace.engine.access import Access
-from headrace.engine.analysis import analysed
 from headrace.engine.answers import Answer, GroupsAnswer
 from headrace.engine.catalogue import Entry
 from headrace.engine.definition import SparkAnswer, SqlAnswer
 from headrace.engine.kept_handle import KeptHandle
 from headrace.engine.reader import Reader
-from headrace.engine.recomputed import StoredAnswer
-from headrace.engine.watermarks import is_final
 from headrace.errors import SchemaError
-from headrace.explain.report import Report
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import DIFF, TableSchema
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+    from headrace.explain.report import Report
 
 
 class Table:
@@ -66,7 +66,11 @@ class Table:
         reader = self._access.state.reader()
         names = self.schema.names
         state = (reader.arrangements, reader.buckets)
-        return reader.held_by(frames.rows_frame(self._access.spark, reader.root, self._layout, *state, names))
+        return reader.held_by(
+            frames.rows_frame(
+                self._access.needing("a DataFrame is Spark's").spark, reader.root, self._layout, *state, names
+            )
+        )
 
     def to_arrow(self) -> pa.Table:
         """The current rows."""
@@ -111,7 +115,7 @@ class AnswerHandle(KeptHandle):
         """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
         self._entry.check_there()
         reader = self._access.state.reader()
-        return reader.held_by(self._answer.frame(reader, self._access.spark))
+        return reader.held_by(self._answer.frame(reader, self._access.needing("a DataFrame is Spark's").spark))
 
     def to_arrow(self) -> pa.Table:
         """The view as of the last step, in the order of its ORDER BY if it has one."""
@@ -170,7 +174,7 @@ class View(AnswerHandle):
             gets every final row exactly once.
         """
         self._entry.check_there()
-        if not is_final(self.planned):
+        if not self.planned.is_final:
             raise SchemaError(
                 f"view {self.name!r} closes no windows: any of its rows may change again",
                 way_out="create it with engine.view(..., final=True)",
@@ -180,6 +184,8 @@ class View(AnswerHandle):
 
     def analyze(self) -> Report:
         """EXPLAIN ANALYZE: explain the view, with what each strategy would cost now, and what the last step did."""
+        from headrace.engine.analysis import analysed
+
         return analysed(self._access, self, self.explain())
 
     def __repr__(self) -> str:
@@ -199,7 +205,9 @@ class Finals:
         """The final rows as of the last step, as a Spark DataFrame."""
         self._entry.check_there()
         reader = self._access.state.reader()
-        return reader.held_by(self._answer.finals_frame(reader, self._access.spark, self._since))
+        return reader.held_by(
+            self._answer.finals_frame(reader, self._access.needing("a DataFrame is Spark's").spark, self._since)
+        )
 
     def to_arrow(self) -> pa.Table:
         """The final rows as of the last step."""
@@ -217,6 +225,8 @@ class Finals:
 def _answer(access: Access, entry: Entry) -> Answer:
     answer = entry.planned.answer
     if isinstance(answer, SqlAnswer):
-        return GroupsAnswer(entry.name, answer.layout, answer.analysed, access.finishing)
+        return GroupsAnswer(entry.name, answer.layout, answer.analysed, access)
     assert isinstance(answer, SparkAnswer)  # no other view is of SQL
+    from headrace.engine.recomputed import StoredAnswer
+
     return StoredAnswer(entry.name, answer.kernel)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Entry
 from headrace.engine.definition import PlannedView
-from headrace.engine.explain import explain
-from headrace.explain.report import Report
+
+if TYPE_CHECKING:
+    from headrace.explain.report import Report
 
 
 class KeptHandle:
@@ -32,5 +35,7 @@ class KeptHandle:
 
     def explain(self) -> Report:
         """Say how the answer is kept, why so, and what it costs."""
+        from headrace.engine.explain import explain
+
         self._entry.check_there()
         return explain(self._access, self.name, self.planned)

@@ -23,7 +23,7 @@ from headrace.engine.recompute import Recomputer, recomputed
 from headrace.engine.step import Step
 from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
-from headrace.engine.watermarks import Windows, is_final, windows_of
+from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import BadRowsError, SchemaError, StepFailedError
 from headrace.operators.kernel import ViewChange, ViewKernel
 from headrace.operators.traffic import traffic_numbers
@@ -143,7 +143,7 @@ class Maintenance:
                     f"view {name!r}: the rows that table {table!r} has had were not kept",
                     way_out="create views before the rows come, or register the table with keep_rows=True",
                 )
-        if is_final(view):
+        if view.is_final:
             windows_of(name, view, self._catalogue.schemas)
 
     def _untold(self, name: str, result: BucketResult) -> None:

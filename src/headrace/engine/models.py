@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -25,6 +24,9 @@ from headrace.rings.covariance import Covariance as Ring
 from headrace.rings.covariance import permuted
 from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Numbers = NDArray[np.float64]
 

@@ -40,10 +40,6 @@ class Planner:
             raise planned
         return planned
 
-    def strategy_of(self, view: PlannedView) -> Kept:
-        """The strategy by which a view is kept."""
-        return next(strategy for strategy in STRATEGIES if strategy.name == view.definition.strategy)
-
     def considered(self, name: str, definition: Definition, statistics: Statistics) -> Considered[Query, PlannedView]:
         """Plan a view by every strategy that can keep it, and estimate what their steps would cost."""
         return consider(STRATEGIES, self._query(name, definition, statistics), statistics)

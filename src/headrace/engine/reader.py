@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.relation import runfile
@@ -20,6 +18,9 @@ from headrace.relation.runfile import StoredRun
 from headrace.runtime.log import Arrangements, BucketState, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 

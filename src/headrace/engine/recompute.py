@@ -11,15 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import SparkSession
 
 from headrace.engine import frames
-from headrace.engine.step_runner import translating_spark_errors
-from headrace.engine.store import Store
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
 from headrace.factorized.fsql import over_rows, rewrite
 from headrace.factorized.join_view import JoinView
@@ -37,8 +35,13 @@ from headrace.runtime.log import Arrangements, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, table_arrangement, view_arrangement
 from headrace.runtime.tasks import write_run
-from headrace.sql.query import Schema
 from headrace.thrifty.strategy import F_SQL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.engine.store import Store
+    from headrace.sql.query import Schema
 
 ANSWER = "answer"
 
@@ -275,6 +278,8 @@ class Recomputer:
         return result
 
     def _answer(self, view: Recomputed, tables: Mapping[str, TableLayout], state: Arrangements) -> pa.Table:
+        from headrace.engine.step_runner import translating_spark_errors
+
         root, buckets = str(self._store.location.root), self._store.settings.buckets
 
         def run() -> pa.Table:

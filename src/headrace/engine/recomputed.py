@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine import frames
 from headrace.engine.reader import Reader
@@ -16,6 +16,9 @@ from headrace.relation.schema import DIFF
 from headrace.rings import COUNT
 from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,13 @@ class Store:
             self.location.unlock()
             raise
 
+    def open_existing(self) -> None:
+        """Read an existing location."""
+        there = existing(self.location, None, read_only=True)
+        assert there is not None
+        self.settings = there
+        self.refresh()
+
     def refresh(self) -> None:
         """Read the log again; a read-only engine retries if a writer is replacing records by a checkpoint."""
         for attempt in range(_ATTEMPTS):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from headrace.engine.definition import PlannedView, SqlAnswer, SqlRequest
+from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.step_runner import Outcome, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
 from headrace.errors import SchemaError
@@ -47,12 +47,6 @@ class WindowsOf:
     def due(self, before: int | None, mark: int) -> bool:
         """Whether the end of a window may lie between two watermarks: after `before`, and not after `mark`."""
         return before is None or (mark - self.phase) // self.slide > (before - self.phase) // self.slide
-
-
-def is_final(view: PlannedView) -> bool:
-    """Whether a view was made to close its windows."""
-    request = view.definition.request
-    return isinstance(request, SqlRequest) and request.final
 
 
 def windows_of(name: str, view: PlannedView, tables: Mapping[str, TableSchema]) -> WindowsOf:
@@ -109,7 +103,7 @@ class Windows:
             schemas = {name: layout.schema for name, layout in tables.items()}
             tasks = []
             for name, view in views.items():
-                if is_final(view) and view.tables[0] in marks:
+                if view.is_final and view.tables[0] in marks:
                     windows = windows_of(name, view, schemas)
                     mark = marks[windows.table]
                     if windows.due(snapshot.watermarks.get(windows.table), mark):
@@ -122,7 +116,7 @@ class Windows:
     ) -> None:
         """Close the windows that are over in a view that was just filled."""
         snapshot = self._store.snapshot
-        if is_final(view):
+        if view.is_final:
             windows = windows_of(name, view, {table: layout.schema for table, layout in tables.items()})
             mark = snapshot.watermarks.get(windows.table)
             if mark is not None:

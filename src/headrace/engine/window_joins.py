@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine import frames
 from headrace.engine.access import Access
@@ -29,6 +28,9 @@ from headrace.window.groups import GROUPS, KEYS, Groups
 from headrace.window.late import read_late
 from headrace.window.spec import WindowSpec, duration_of
 from headrace.window.window_view import ESTIMATOR_STATE, LATE, REVISIONS, Side, WindowView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _DURATIONS = ("window", "slide", "emit_after", "horizon", "within")
 _TIMES = ("timestamp", "timestamp_ntz")

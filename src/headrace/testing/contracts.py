@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.engine.looking import Look
 from headrace.errors import HeadraceError
 from headrace.relation.schema import DIFF
 from headrace.testing.oracle import assert_same
@@ -125,12 +126,32 @@ def what_is_refused_leaves_no_trace(world: World, subject: Subject) -> None:
         engine.apply(second)  # and it goes on
 
 
+def looking_without_spark_shows_the_same(world: World, subject: Subject) -> None:
+    """Without Spark, a location has the same status, reports and answers as in the engine that writes it."""
+    with world.engine("looked", buckets=3) as engine:
+        subject.tables(engine)
+        handle = subject.make(engine)
+        for step in [None, *subject.steps(world.seed, 3)]:
+            if step is not None:
+                engine.apply(step)
+            with Look(engine.location) as look:
+                assert list(look.views) == list(engine.views)
+                seen: Any = look.views[handle.name]
+                assert look.status() == engine.status()
+                assert str(seen.explain()) == str(handle.explain())
+                assert seen.explain().to_dict() == handle.explain().to_dict()
+                assert seen.explain().to_svg() == handle.explain().to_svg()
+                if step is not None:  # a model needs rows
+                    assert subject.answer(seen).equals(subject.answer(handle))
+
+
 LAWS = (
     any_batching_gives_the_same_answer,
     a_restart_gives_the_same_answer,
     changes_lead_from_the_old_answer_to_the_new,
     explaining_is_total_and_plain,
     what_is_refused_leaves_no_trace,
+    looking_without_spark_shows_the_same,
 )
 
 

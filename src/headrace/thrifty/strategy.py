@@ -7,16 +7,17 @@ Queries and plans belong to the engine; this module states only what the choice 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.errors import HeadraceError
-from headrace.explain.report import Report
-from headrace.factorized import planner
-from headrace.thrifty.cost import Cost
-from headrace.thrifty.statistics import Statistics
+
+if TYPE_CHECKING:
+    from headrace.explain.report import Report
+    from headrace.thrifty.cost import Cost
+    from headrace.thrifty.statistics import Statistics
 
 ONE_TABLE = "one table"
-FACTORIZED, RECURSIVE, FIRST_ORDER, *_ = planner.STRATEGIES
+FACTORIZED, RECURSIVE, FIRST_ORDER = "factorized", "recursive", "first-order"  # as in `factorized.planner`
 FOREIGN_KEY = "foreign-key"
 OPERATORS = "operators"
 RECOMPUTE = "recompute"

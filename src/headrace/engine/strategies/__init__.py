@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from headrace.engine.definition import PlannedView
 from headrace.engine.strategies.factorized import Factorized
 from headrace.engine.strategies.foreign_key import ForeignKey
 from headrace.engine.strategies.kept import Kept
@@ -22,3 +23,8 @@ STRATEGIES: tuple[Kept[Any, Any], ...] = (
     FSql(),
     WindowJoin(),
 )
+
+
+def strategy_of(view: PlannedView) -> Kept[Any, Any]:
+    """The strategy by which a view is kept."""
+    return next(strategy for strategy in STRATEGIES if strategy.name == view.definition.strategy)

@@ -6,7 +6,7 @@ The recursive and the first-order plan of the same queries exist for comparison,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.engine.definition import (
     Definition,
@@ -20,7 +20,6 @@ from headrace.engine.definition import (
 from headrace.engine.explain import Known
 from headrace.engine.features import check_apart, choose_features, unknown
 from headrace.engine.strategies.kept import Kept
-from headrace.engine.strategies.query import Query
 from headrace.errors import SchemaError, UnsupportedSQLError
 from headrace.explain.report import Report
 from headrace.factorized import report
@@ -34,6 +33,9 @@ from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import FACTORIZED, FOREIGN_KEY, OPERATORS
 from headrace.thrifty.view_tree_cost import view_tree_cost
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 @dataclass(frozen=True)

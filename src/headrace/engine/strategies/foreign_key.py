@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.explain import Known
 from headrace.engine.reader import Reader
 from headrace.engine.strategies.kept import Kept
-from headrace.engine.strategies.query import Query
 from headrace.engine.strategies.tree import kept_by
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.explain.report import Report
@@ -27,6 +27,9 @@ from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import FACTORIZED, FOREIGN_KEY
 from headrace.thrifty.tree_cost import tree_cost
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 class ForeignKey(Kept[TreeView, SqlAnswer]):

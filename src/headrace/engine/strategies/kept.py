@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Generic
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 from headrace.engine.definition import A, K, PlannedView
 from headrace.engine.explain import Known
-from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError
 from headrace.explain.report import Report
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 class Kept(ABC, Generic[K, A]):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.explain import Known
 from headrace.engine.strategies.kept import Kept
-from headrace.engine.strategies.query import Query
 from headrace.engine.strategies.tree import kept_by
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.explain.report import Report
@@ -17,6 +17,9 @@ from headrace.plan.tree import over_one_table
 from headrace.thrifty.cost import Cost, one_table_cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import ONE_TABLE
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 class OneTable(Kept[TreeView, SqlAnswer]):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.explain import Known
 from headrace.engine.strategies.kept import Kept
-from headrace.engine.strategies.query import Query
 from headrace.engine.strategies.tree import kept_by, sources_of
 from headrace.explain.report import Report
 from headrace.operators import report
@@ -14,6 +15,9 @@ from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import OPERATORS
 from headrace.thrifty.tree_cost import tree_cost
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 class Operators(Kept[TreeView, SqlAnswer]):

@@ -7,7 +7,7 @@ query with its aggregates pushed past the joins, exists for comparison, and is u
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.engine import recompute_report
 from headrace.engine.definition import ASKED_FOR, FeatureMoments, PlannedView, SparkAnswer, SqlRequest
@@ -15,14 +15,15 @@ from headrace.engine.explain import Known
 from headrace.engine.recompute import Recomputed, RecomputedMoments, RecomputedQuery
 from headrace.engine.strategies.factorized import Factorized
 from headrace.engine.strategies.kept import Kept
-from headrace.engine.strategies.query import Query
 from headrace.errors import SchemaError
 from headrace.explain.report import Report
 from headrace.factorized.fsql import source_rows
-from headrace.sql.reads import check_readable, without_semicolon
 from headrace.thrifty.cost import Cost, recompute_cost
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import F_SQL, FACTORIZED, RECOMPUTE
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Recompute(Kept[Recomputed, Any]):
         return PlannedView(query.definition.with_choice(self.name, why=why), kernel, kernel.tables, SparkAnswer(kernel))
 
     def _moments(self, query: Query) -> PlannedView[RecomputedMoments, FeatureMoments]:
+        from headrace.sql.reads import without_semicolon
+
         view = Factorized().moments(query)
         answer, variable = view.answer, view.answer.variables
         kernel = RecomputedMoments(
@@ -106,6 +109,8 @@ class FSql(Recompute):
         )
 
     def _moments(self, query: Query) -> PlannedView[RecomputedMoments, FeatureMoments]:
+        from headrace.sql.reads import check_readable
+
         view = super()._moments(query)
         for source in view.kernel.view.join.sources:
             check_readable(query.session, query.name, source_rows(source, source.variable_names))

@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headrace.engine.definition import ASKED_FOR, PlannedView, SqlAnswer, TreeChoice
-from headrace.engine.strategies.query import Query
 from headrace.errors import SchemaError
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Tree
 from headrace.plan.view import Fed
-from headrace.sql.catalyst import AnalysedView
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
+    from headrace.sql.catalyst import AnalysedView
 
 
 def sources_of(tree: Tree) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.engine.definition import PlannedView, WindowAnswer
 from headrace.engine.explain import Known
 from headrace.engine.strategies.kept import Kept
-from headrace.engine.strategies.query import Query
 from headrace.engine.window_joins import plan_window_join
 from headrace.explain.report import Report
 from headrace.thrifty.cost import Cost
@@ -15,6 +14,9 @@ from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.strategy import WINDOW_JOIN
 from headrace.window import report
 from headrace.window.window_view import WindowView
+
+if TYPE_CHECKING:
+    from headrace.engine.strategies.query import Query
 
 
 class WindowJoin(Kept[WindowView, WindowAnswer]):

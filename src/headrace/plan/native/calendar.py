@@ -9,14 +9,13 @@ import datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headrace.plan.native.rule import Datum, NeedsCatalyst
 
 # Beyond these, Arrow's years, which are 16 bits wide, may be wrong, and dates are written in another way.
-_FIRST_DAY, _LAST_DAY = pa.scalar(datetime.date(1, 1, 1)), pa.scalar(datetime.date(9999, 12, 31))
+_FIRST_DAY, _LAST_DAY = datetime.date(1, 1, 1), datetime.date(9999, 12, 31)
 
 Days = NDArray[np.int64]
 

@@ -1,0 +1,86 @@
+"""Look at a location without Spark: its status, the reports of EXPLAIN, and answers.
+
+Definitions, the commit log and run files need no Spark, and the plans of views are stored beside them (`stored_plans`).
+What only Spark knows raises SparkNeeded: a plan that was not stored, or an answer with an expression that Catalyst
+evaluates. All else is said by the same code as in an engine, so it is the same, to the letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from headrace.engine import stored_plans
+from headrace.engine.access import Access
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.definition import Definition
+from headrace.engine.handles import Table
+from headrace.engine.kinds import handle_class
+from headrace.engine.opening import location_at
+from headrace.engine.status import status_of
+from headrace.engine.store import Store
+from headrace.relation.schema import TableSchema
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Handle
+
+
+class Look:
+    """What a read-only engine can say without Spark; the names are those of `Engine`."""
+
+    def __init__(self, location: str | Path) -> None:
+        self._store = Store(location_at(location), fsync=False, read_only=True)
+        self._store.open_existing()
+        self._catalogue = Catalogue(self._store.settings.seed)
+        self._access = Access(self._catalogue, self._store)
+        for definition in self._store.snapshot.tables.values():
+            schema = TableSchema.from_json(definition)
+            self._catalogue.add_table(schema, lambda layout: Table(self._access, layout))
+        self.views: Mapping[str, Handle] = _Views(self._store, self._access)
+
+    def status(self) -> dict[str, Any]:
+        """Tables, views, sources and sizes, as plain values."""
+        list(self.views.values())  # all of them have to be in the catalogue
+        return self._store.read(lambda reader: status_of(self._catalogue, reader))
+
+    def verify(self) -> list[str]:
+        """Read all state and check every checksum; returns one line per problem."""
+        with self._store.reader() as reader:
+            return reader.damage()
+
+    def close(self) -> None:
+        """Let go of the location."""
+        self._store.close()
+
+    def __enter__(self) -> Look:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Views(Mapping[str, "Handle"]):
+    """All views, by name; the plan of one is read when the view is asked for."""
+
+    def __init__(self, store: Store, access: Access) -> None:
+        self._store = store
+        self._access = access
+
+    def __getitem__(self, name: str) -> Handle:
+        known = self._access.catalogue.handles
+        if name in known:
+            return known[name]
+        definition = Definition.from_json(self._store.snapshot.views[name])
+        planned = stored_plans.read(self._store, name, definition)
+        kind = handle_class(definition.kind)
+        return self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.snapshot.views)
+
+    def __len__(self) -> int:
+        return len(self._store.snapshot.views)
