@@ -1,6 +1,6 @@
 """Feeds between two operators that only Spark can evaluate: Catalyst evaluates them in the middle of a step.
 
-Changed rows of all buckets become one small DataFrame, so a step pays for one query, however many buckets there are.
+Changed rows of all buckets are evaluated together, so a step pays for one evaluation, however many buckets there are.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from headrace.engine.definition import PlannedView
 from headrace.engine.step_runner import translating_spark_errors
@@ -19,18 +17,15 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import FeedId
 from headrace.relation.columns import take_column, whole
 from headrace.relation.run import Run
-from headrace.relation.schema import DIFF, Column, ddl
-from headrace.relation.types import SqlType
+from headrace.relation.schema import DIFF
 
 _BUCKET = "__bucket"
-_INTEGER = SqlType("bigint")
 
 
 class BetweenOperators:
     """Evaluates feeds of views for one step."""
 
-    def __init__(self, spark: SparkSession, views: Mapping[str, PlannedView]) -> None:
-        self._spark = spark
+    def __init__(self, views: Mapping[str, PlannedView]) -> None:
         self._views = views
 
     def __call__(self, view: str, kernel: ViewKernel, feed_id: FeedId, runs: Mapping[int, Run]) -> list[Sent]:
@@ -46,14 +41,13 @@ class BetweenOperators:
             changes = layout.changes(run)
             numbers = pa.array(np.full(changes.rows, bucket, np.int64))
             parts.append(pa.table({**changes.arrays(), DIFF: pa.array(changes.diff), _BUCKET: numbers}))
-        columns = [*(Column(f.name, f.type) for f in layout.fields), Column(DIFF, _INTEGER), Column(_BUCKET, _INTEGER)]
         given = pa.concat_tables(parts).combine_chunks()
         catalyst = planned.analysed.catalyst
 
         def evaluated() -> pa.Table:
-            frame: DataFrame = self._spark.createDataFrame(given, ddl(columns))
-            found = frame.select(*catalyst.between_columns(frame, feed_id), F.col(DIFF), F.col(_BUCKET))
-            return (found.where(F.col("c")) if feed.condition is not None else found).toArrow()
+            values = catalyst.between_values(given, feed_id)
+            found = pa.table({**values, DIFF: given.column(DIFF), _BUCKET: given.column(_BUCKET)})
+            return found if feed.condition is None else found.filter(found.column("c"))
 
         rows = translating_spark_errors(evaluated).combine_chunks()
         fields = kernel.tree.nodes[feed_id[0]].ports[feed_id[1]].fields

@@ -15,7 +15,7 @@ from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.relation.change import ChangeBatch, change_batch, check_columns
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType, sql_type
-from headrace.runtime.program import TableTask
+from headrace.runtime.program import TableTask, catalyst_columns
 from headrace.sql.catalyst import AnalysedView
 
 
@@ -80,6 +80,18 @@ def with_catalyst(task: TableTask, frame: DataFrame, views: Mapping[str, Analyse
         if view.prefix is not None:
             extra += views[view.name].catalyst.map_columns(frame, view.prefix, source=view.side.source)
     return frame.select("*", *extra) if extra else frame
+
+
+def with_catalyst_here(task: TableTask, changes: ChangeBatch, views: Mapping[str, AnalysedView]) -> ChangeBatch:
+    """Do what `with_catalyst` does to rows that the driver has, without a job."""
+    rows = changes.rows
+    for view in task.views:
+        if view.prefix is not None:
+            values = views[view.name].catalyst.map_values(changes.rows, view.side.source)
+            for column in catalyst_columns(view):
+                value = values[column.name.removeprefix(view.prefix)]
+                rows = rows.append_column(column.name, value.cast(column.type.arrow))
+    return ChangeBatch(rows, changes.diff)
 
 
 def _fits(given: str, wanted: SqlType) -> bool:

@@ -171,7 +171,7 @@ class Maintenance:
             tables=tasks,
             state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
             fsync=self._store.fsync,
-            between=BetweenOperators(self._step_runner.spark, views),
+            between=BetweenOperators(views),
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:

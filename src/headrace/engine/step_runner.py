@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.engine.inputs import with_catalyst
+from headrace.engine.inputs import with_catalyst, with_catalyst_here
 from headrace.engine.small_frames import collected, few_rows
 from headrace.errors import StepFailedError
 from headrace.plan.native import NeedsCatalyst
@@ -112,6 +112,8 @@ class StepRunner:
                 if self.executor == "inline"
                 else f"{changed} fewer than a Spark job is worth ({self.driver_rows:,})"
             )
+            if catalyst and not with_frames:
+                why += f"; Catalyst evaluates expressions of {', '.join(catalyst)} in the driver's JVM, without a job"
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
             return Outcome(run_inline(program, batches, self.threads), "driver", why, {})
         # Asked of the JVM only for a job, because the answer takes as long as a small step.
@@ -146,12 +148,7 @@ class StepRunner:
             return collected(task.columns(), translating_spark_errors(with_catalyst(task, given, views).toArrow))
         if all(view.prefix is None for view in task.views):
             return given
-
-        def evaluated() -> ChangeBatch:
-            frame = self.spark.createDataFrame(given.to_arrow(), ddl(task.layout.schema.change_columns))
-            return collected(task.columns(), with_catalyst(task, frame, views).toArrow())
-
-        return translating_spark_errors(evaluated)
+        return translating_spark_errors(lambda: with_catalyst_here(task, given, views))
 
     def _frame(
         self,

@@ -1,7 +1,8 @@
 """A view's expressions, evaluated by Catalyst itself.
 
 Spark evaluates whatever Headrace cannot evaluate natively, with the very expressions it planned: they are bound to the
-columns of a DataFrame and become columns of it. The classes here hold objects of the JVM and stay on the driver.
+columns of a DataFrame and become columns of it, or are evaluated over rows that the driver has (`projection`). The
+classes here hold objects of the JVM and stay on the driver.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 
 from headrace.errors import SchemaError
@@ -17,6 +19,7 @@ from headrace.plan.tree import FeedId
 from headrace.plan.view import ViewPlan
 from headrace.sql.flatten import Flat
 from headrace.sql.jvm import Catalyst, Jvm, identity, items
+from headrace.sql.projection import Projection
 
 _SORTS = {  # by (descending, nulls first)
     (False, True): Column.asc_nulls_first,
@@ -28,7 +31,7 @@ _SORTS = {  # by (descending, nulls first)
 
 @dataclass(frozen=True)
 class Template:
-    """Expressions made once over placeholder attributes, and bound to the columns of a DataFrame at every step."""
+    """Expressions made once over placeholder attributes, and bound to columns of a DataFrame or of Arrow."""
 
     catalyst: Catalyst
     project: Jvm
@@ -56,6 +59,11 @@ class Template:
                 )
             pairs.append((attribute, output.apply(position)))
         return [_column(self.catalyst, node) for node in self.catalyst.rewrite(self.project, pairs)]
+
+    @cached_property
+    def projection(self) -> Projection:
+        """The same expressions over Arrow rows, without a job."""
+        return Projection(self.catalyst, self.project, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -114,22 +122,18 @@ class CatalystView:
             `k0..` are the variables of the source, and `v0..` its factors.
         """
         source = next(iter(self.sides)) if source is None else source
-        side = self.sides[source]
-        names = tuple(name for name in side.names if only is None or name in only)
-        if (source, names) not in self._maps:
-            nodes = [side.node(self.catalyst, name) for name in names]
-            self._maps[source, names] = Template.of(self.catalyst, side.leaf, nodes, items(side.leaf.output()))
-        columns = self._maps[source, names].bind(changes)
+        names = tuple(name for name in self.sides[source].names if only is None or name in only)
+        columns = self._map(source, names).bind(changes)
         return [column.alias(prefix + name) for name, column in zip(names, columns, strict=True)]
 
-    def between_columns(self, changes: DataFrame, feed: FeedId) -> list[Column]:
+    def map_values(self, changes: pa.Table, source: str) -> dict[str, pa.Array]:
+        """The columns of `map_columns`, all of them, evaluated in the driver over rows that it has."""
+        names = tuple(self.sides[source].names)
+        return dict(zip(names, self._map(source, names).projection(changes), strict=True))
+
+    def between_values(self, changes: pa.Table, feed: FeedId) -> dict[str, pa.Array]:
         """The columns of a feed between operators, over the fields of its producer; named as in `map_columns`."""
-        if feed not in self._betweens:
-            side, fields = self.between[feed]
-            nodes = [side.node(self.catalyst, name) for name in side.names]
-            self._betweens[feed] = Template.of(self.catalyst, side.leaf, nodes, fields)
-        columns = self._betweens[feed].bind(changes)
-        return [column.alias(name) for name, column in zip(self.between[feed][0].names, columns, strict=True)]
+        return dict(zip(self.between[feed][0].names, self._between(feed).projection(changes), strict=True))
 
     def finish(self, groups: DataFrame, keep: Sequence[str] = (), arrange: bool = True) -> DataFrame:
         """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, ORDER BY and LIMIT.
@@ -150,6 +154,20 @@ class CatalystView:
         if self.plan.limit is not None:
             return answer.orderBy(*self._total_order(answer)).limit(self.plan.limit)
         return answer.orderBy(*self._order(answer)) if self.flat.order else answer
+
+    def _map(self, source: str, names: tuple[str, ...]) -> Template:
+        if (source, names) not in self._maps:
+            side = self.sides[source]
+            nodes = [side.node(self.catalyst, name) for name in names]
+            self._maps[source, names] = Template.of(self.catalyst, side.leaf, nodes, items(side.leaf.output()))
+        return self._maps[source, names]
+
+    def _between(self, feed: FeedId) -> Template:
+        if feed not in self._betweens:
+            side, fields = self.between[feed]
+            nodes = [side.node(self.catalyst, name) for name in side.names]
+            self._betweens[feed] = Template.of(self.catalyst, side.leaf, nodes, fields)
+        return self._betweens[feed]
 
     @cached_property
     def _having(self) -> Template | None:

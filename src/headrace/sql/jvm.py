@@ -7,7 +7,8 @@ options, companion objects. Keeping the ceremony here lets the rest of the packa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -151,6 +152,35 @@ class Catalyst:
         pair = self.jvm.scala.Tuple2
         mapping = self._companion("AttributeMap").apply(self.seq(pair(old, new) for old, new in pairs))
         return [alias.child() for alias in items(project.rewriteAttrs(mapping).projectList())]
+
+    def local_relation(self, attributes: Iterable[Jvm]) -> Jvm:
+        """A leaf with these attributes, and no rows."""
+        relation = self.jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation
+        return relation(self.seq(attributes), self.seq([]), False, self.jvm.scala.Option.empty())
+
+    def optimized(self, plan: Jvm) -> Jvm:
+        """What the optimizer makes of an analysed plan."""
+        with self.active():
+            return self.spark._jsparkSession.sessionState().optimizer().execute(plan.clone())
+
+    def generated(self, project: Jvm) -> Jvm:
+        """The function from row to row that Spark generates from a projection."""
+        with self.active():
+            return self.expressions.UnsafeProjection.create(project.projectList(), project.child().output())
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the session this thread's active one, where Spark looks for settings; before, it is the user's."""
+        sessions = self.jvm.org.apache.spark.sql.classic.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self.spark._jsparkSession)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
 
     def _companion(self, name: str) -> Jvm:
         """The companion object of a class of expressions, for what the class itself does not forward."""

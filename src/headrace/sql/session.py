@@ -94,7 +94,7 @@ class SqlSession:
 
     def query(self, sql: str) -> Query:
         """Parse a query: it is analysed but never run, so a command would do nothing."""
-        with self._active():
+        with self.catalyst.active():
             parsed = self._session.sessionState().sqlParser().parsePlan(sql)
             skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
             execution = self._session.sessionState().executePlan(parsed, skip)
@@ -105,11 +105,6 @@ class SqlSession:
         """The analysed plan of a query, rewritten so that the optimizer leaves DISTINCT and windows maintainable."""
         hidden = DistinctCounts(self.catalyst).hide(analysed)
         return WindowKeys(self.catalyst).split(hidden) if mentions_window(sql) else hidden
-
-    def optimized(self, plan: Jvm) -> Jvm:
-        """What the optimizer makes of an analysed plan."""
-        with self._active():
-            return self._session.sessionState().optimizer().execute(plan.clone())
 
     @contextmanager
     def reordering(self) -> Iterator[None]:
@@ -133,20 +128,6 @@ class SqlSession:
     def _jvm(self) -> Jvm:
         return self.catalyst.jvm
 
-    @contextmanager
-    def _active(self) -> Iterator[None]:
-        # The parser takes its settings from the thread's active session, which is the user's.
-        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
-        before = sessions.getActiveSession()
-        sessions.setActiveSession(self._session)
-        try:
-            yield
-        finally:
-            if before.isDefined():
-                sessions.setActiveSession(before.get())
-            else:
-                sessions.clearActiveSession()
-
 
 @dataclass(frozen=True)
 class Query:
@@ -162,12 +143,12 @@ class Query:
     def optimizedPlan(self) -> Jvm:
         analysed = self.analyzed()
         prepared = self.session.prepared(self.sql, analysed)
-        return self.execution.optimizedPlan() if prepared is analysed else self.session.optimized(prepared)
+        return self.execution.optimizedPlan() if prepared is analysed else self.session.catalyst.optimized(prepared)
 
     def reorderedPlan(self) -> Jvm:
         """The optimized plan for a tree of operators, which joins as the plan does: the optimizer may reorder joins."""
         with self.session.reordering():
-            return self.session.optimized(self.session.prepared(self.sql, self.analyzed()))
+            return self.session.catalyst.optimized(self.session.prepared(self.sql, self.analyzed()))
 
 
 def quote(name: str) -> str:
