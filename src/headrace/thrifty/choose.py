@@ -100,7 +100,7 @@ def _why_cheapest(considered: Considered[Q, P], best: Option[Q, P]) -> str:
     if not rest:
         return "no other strategy keeps it"
     against = min(rest, key=lambda option: option.cost.seconds)
-    return (
-        f"its steps are estimated cheapest: {time_text(best.cost.seconds)}, "
-        f"against {time_text(against.cost.seconds)} by {against.strategy.name}"
-    )
+    mine, theirs = time_text(best.cost.seconds), f"{time_text(against.cost.seconds)} by {against.strategy.name}"
+    if best.cost.seconds <= against.cost.seconds:
+        return f"its steps are estimated cheapest: {mine}, against {theirs}"
+    return f"its steps are estimated at {mine}, little more than {theirs}, and more surely"

@@ -21,7 +21,7 @@ class Units:
 
     group: float = 1.0  # a row is added to its group
     join: float = 1.0  # a row is looked up in the other side of a join, and the pairs are passed on
-    product: float = 1.5  # a key of a view tree is multiplied with its siblings and summed
+    product: float = 2.5  # a key of a view tree is multiplied with its siblings and summed
     scan: float = 0.25  # Spark reads and aggregates a row
     compare: float = 0.1  # two rows are compared, on columns, without looking anything up
     job: float = 0.2  # seconds

@@ -46,7 +46,7 @@ class Strategy(Protocol[Q, P]):
 
     @property
     def margin(self) -> float:
-        """How many times cheaper than all others it must be to be chosen; above 1 for strategies that scan all rows."""
+        """How many times cheaper than others it must be to be chosen: below 1 if its estimate is the surest."""
         ...
 
     @property

@@ -1,7 +1,8 @@
 """What a step costs a tree of operators: a change is followed from its table to the answer, and rows are counted.
 
 For a join it matters whether one side is found by a key: then a row of the other side meets one row, and a row of this
-side meets all rows of the other side with its key. An aggregate gives two rows per changed group, however many of its
+side meets all rows of the other side with its key. A condition on rows that are found by their key lets only a share of
+those through that refer to them. An aggregate gives two rows per changed group, however many of its
 rows changed.
 """
 
@@ -116,12 +117,25 @@ def _partners(tree: Tree, node: Join, side: int, sizes: list[float], keys: Keys)
     if not node.keys:
         return max(1.0, other)
     if _unique(tree, node, 1 - side, keys):
-        return 1.0
+        return _share(tree, node.ports[1 - side]) if node.kind is JoinKind.INNER else 1.0
     if mine <= 1.0:
         return 1.0  # one row, compared for equality: few are equal to it
     if _unique(tree, node, side, keys):
         return max(1.0, other / max(1.0, mine))
     return max(1.0, other / max(1.0, min(mine, other)))
+
+
+def _share(tree: Tree, port: Port) -> float:
+    """The share of all rows that a port could have which its conditions, and those before them, let through."""
+    shares = []
+    for feed in port.feeds:
+        before = 1.0
+        if feed.producer is not None:
+            producer = tree.nodes[feed.producer]
+            if isinstance(producer, Join) and producer.kind is JoinKind.INNER:
+                before = _share(tree, producer.left) * _share(tree, producer.right)
+        shares.append(_left(feed, before))
+    return sum(shares) / len(shares)
 
 
 def _unique(tree: Tree, node: Join, side: int, keys: Keys) -> bool:
