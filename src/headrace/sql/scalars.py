@@ -15,7 +15,7 @@ from headrace.errors import SchemaError
 from headrace.plan.expression import Expression, column
 from headrace.plan.timewindow import window_bound
 from headrace.relation.types import SqlType
-from headrace.sql.jvm import Jvm, identity, items, kind
+from headrace.sql.jvm import Jvm, identity, items, kind, option
 
 _WINDOW = "precisetimestampconversion("  # occurs in the SQL text of windows, and in that of no other function
 _EPOCH = datetime(1970, 1, 1)
@@ -31,6 +31,8 @@ _VALUES: dict[str, Callable[[Jvm], object]] = {
 # Settings of a node, beyond its children, that `plan.native` has to know.
 _SETTINGS: dict[str, Callable[[Jvm], object]] = {
     "Like": lambda node: node.escapeChar(),
+    **dict.fromkeys(("DateFormatClass", "Hour", "Minute", "Second"), lambda node: option(node.timeZoneId())),
+    "Cast": lambda node: option(node.timeZoneId()) if node.needsTimeZone() else None,
     # Whether a division by zero, or a number that is too large, is an error. (Overflow is left to Spark in any case.)
     **dict.fromkeys(
         ("Divide", "IntegralDivide", "Remainder", "Pmod", "Floor", "Ceil"), lambda node: bool(node.failOnError())

@@ -12,7 +12,18 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from headrace.plan.expression import Expression
-from headrace.plan.native import arithmetic, casts, choice, comparison, dates, letters, rounding, strings, timewindows
+from headrace.plan.native import (
+    arithmetic,
+    casts,
+    choice,
+    comparison,
+    dates,
+    datetext,
+    letters,
+    rounding,
+    strings,
+    timewindows,
+)
 from headrace.plan.native.casts import widens
 from headrace.plan.native.rule import REFUSALS, NeedsCatalyst, Rows, Rule, any_use
 from headrace.relation.types import INTEGERS
@@ -32,6 +43,7 @@ RULES: Mapping[str, Rule] = {
     **strings.RULES,
     **letters.RULES,
     **dates.RULES,
+    **datetext.RULES,
     **timewindows.RULES,
 }
 

@@ -19,6 +19,7 @@ from headrace.plan.native.calendar import check_years
 from headrace.plan.native.decimals import rounded, to_floating
 from headrace.plan.native.rule import Datum, NeedsCatalyst, Rows, Rule
 from headrace.plan.native.vectors import elementwise
+from headrace.plan.native.zones import is_utc
 from headrace.relation.types import INTEGER_DIGITS, INTEGERS, SqlType, sql_type
 
 Way = Callable[[Datum, SqlType], Datum]
@@ -115,21 +116,38 @@ def _seconds(values: Datum, type: SqlType) -> Datum:
     return elementwise(lambda micros: micros // 1_000_000, type.arrow, values)
 
 
+def _relabelled(values: Datum, type: SqlType) -> Datum:
+    return pc.cast(pc.cast(values, pa.int64()), type.arrow)
+
+
+def _days(values: Datum, type: SqlType) -> Datum:
+    return elementwise(lambda micros: micros // 86_400_000_000, type.arrow, values)
+
+
 # Casts that need no time zone.
 _OF_TIMES: dict[tuple[str, str], Way] = {
     ("date", "string"): _days_to_text,
     ("date", "timestamp_ntz"): _plain,
-    ("timestamp_ntz", "date"): lambda values, type: elementwise(
-        lambda micros: micros // 86_400_000_000, type.arrow, values
-    ),
+    ("timestamp_ntz", "date"): _days,
     ("timestamp", "bigint"): _seconds,
+}
+_IN_UTC: dict[tuple[str, str], Way] = {
+    ("timestamp", "date"): _days,
+    ("date", "timestamp"): _plain,
+    ("timestamp", "timestamp_ntz"): _relabelled,
+    ("timestamp_ntz", "timestamp"): _relabelled,
 }
 
 
 def _cast(node: Expression, rows: Rows) -> Datum:
-    way = _way(node.args[0].type, node.type)
+    way = _way_of(node)
     assert way is not None, node.sql
     return way(rows.value(node.args[0]), node.type)
 
 
-RULES = {"Cast": Rule(lambda node: _way(node.args[0].type, node.type) is not None, _cast)}
+def _way_of(node: Expression) -> Way | None:
+    source, target = node.args[0].type, node.type
+    return _way(source, target) or (_IN_UTC.get((source.kind, target.kind)) if is_utc(node) else None)
+
+
+RULES = {"Cast": Rule(lambda node: _way_of(node) is not None, _cast)}

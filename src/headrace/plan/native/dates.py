@@ -13,6 +13,7 @@ from headrace.plan.expression import Expression
 from headrace.plan.native import calendar
 from headrace.plan.native.rule import Datum, Rows, Rule, literal_int, literal_text, of_kind, over_args
 from headrace.plan.native.vectors import elementwise
+from headrace.plan.native.zones import is_utc
 from headrace.relation.types import INTEGERS
 
 _DAY = 86_400_000_000  # microseconds
@@ -29,9 +30,11 @@ def _date_part(part: Callable[..., Datum]) -> Rule:
 
 
 def _time_part(unit: int, count: int) -> Rule:
-    """A part of the time of day: of a timestamp with a time zone it would depend on where one is."""
+    """A part of the time of day."""
     part = _of_number(lambda micros: micros // unit % count, pa.int32())
-    return Rule(of_kind("timestamp_ntz"), over_args(part))
+    return Rule(
+        lambda node: of_kind("timestamp_ntz")(node) or (of_kind("timestamp")(node) and is_utc(node)), over_args(part)
+    )
 
 
 def _of_number(function: Callable[[NDArray[Any]], NDArray[Any]], type: pa.DataType) -> Callable[[Datum], Datum]:

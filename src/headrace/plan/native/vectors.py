@@ -25,7 +25,7 @@ def elementwise(function: Callable[..., NDArray[Any]], type: pa.DataType, *data:
     """
     arrays = [as_array(values) for values in data]
     with np.errstate(all="ignore"):
-        result = np.asarray(function(*map(_numbers, arrays)))
+        result = np.asarray(function(*map(numbers_of, arrays)))
     missing = [np.asarray(a.is_null().to_numpy(zero_copy_only=False)) for a in arrays if a.null_count]
     # A mask of one element is that of a literal.
     mask = np.array(np.broadcast_to(reduce(np.logical_or, missing), result.shape)) if missing else None
@@ -44,7 +44,8 @@ def over_array(function: Callable[[pa.Array], pa.Array], values: Datum) -> Datum
     return function(as_array(values))[0] if isinstance(values, pa.Scalar) else function(values)
 
 
-def _numbers(array: pa.Array) -> NDArray[Any]:
+def numbers_of(array: pa.Array) -> NDArray[Any]:
+    """Numbers, days or microseconds since 1970, with a one in place of a NULL."""
     storage = _storage(array.type)
     numbers = array if array.type == storage else array.cast(storage)
     filled = pc.fill_null(numbers, pa.scalar(1, storage)) if numbers.null_count else numbers
