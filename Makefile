@@ -66,6 +66,8 @@ peers: ## install the peers of the benchmarks, each into .peers/NAME (2.5 GB in 
 	@echo "Installing Headrace into .venv (once, a minute or two) ..."
 	$(PIP) -e .
 	@$(BIN)/python -m headrace.runtime.java >/dev/null 2>&1 || { echo "No Java 17+ here; installing one into .venv ..."; $(PIP) -e '.[java]'; }
+	@echo "Compiling the kernels (once, some seconds) ..."
+	@$(BIN)/python -m headrace.engine.compiling
 	@touch $@
 
 .venv/.headrace-dev: .venv/.headrace-run

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.engine.meanwhile import Meanwhile
 from headrace.errors import CorruptFileError, SchemaError, StorageError
 from headrace.runtime import session
 from headrace.runtime.location import Location
@@ -27,6 +28,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Started
 
     monkeypatch.setattr(session, "local_session", start)
+    monkeypatch.setattr(Meanwhile, "start", lambda self: None)
 
 
 def made(root: Path, buckets: int = 4) -> Path:

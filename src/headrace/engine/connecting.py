@@ -1,10 +1,15 @@
-"""Open a location on a local Spark session. What is slow to load waits until the location is known to be usable."""
+"""Open a location on a local Spark session.
+
+What is slow waits until the location is known to be usable. Then the JVM starts, and while this process waits for it, a
+thread loads the engine and compiles the kernels.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.engine.meanwhile import Meanwhile
 from headrace.engine.opening import check_opening
 
 if TYPE_CHECKING:
@@ -35,12 +40,15 @@ def connect(
     check_opening(location, buckets=buckets, executor=executor, on_bad_rows=on_bad_rows, read_only=read_only)
     from pyspark.sql import SparkSession
 
-    from headrace.engine.engine import Engine
     from headrace.runtime.session import local_session
 
     running = SparkSession.getActiveSession()
+    if running is None:
+        Meanwhile().start()
     spark = local_session(cores=cores)
     try:
+        from headrace.engine.engine import Engine
+
         engine = Engine(
             spark,
             location,
