@@ -33,9 +33,11 @@ _SETTINGS: dict[str, Callable[[Jvm], object]] = {
     "Like": lambda node: node.escapeChar(),
     **dict.fromkeys(("DateFormatClass", "Hour", "Minute", "Second"), lambda node: option(node.timeZoneId())),
     "Cast": lambda node: option(node.timeZoneId()) if node.needsTimeZone() else None,
-    # Whether a division by zero, or a number that is too large, is an error. (Overflow is left to Spark in any case.)
+    # Whether a division by zero, a number that is too large, or a missing element is an error. (Overflow is left to
+    # Spark in any case.)
     **dict.fromkeys(
-        ("Divide", "IntegralDivide", "Remainder", "Pmod", "Floor", "Ceil"), lambda node: bool(node.failOnError())
+        ("Divide", "IntegralDivide", "Remainder", "Pmod", "Floor", "Ceil", "GetArrayItem"),
+        lambda node: bool(node.failOnError()),
     ),
 }
 

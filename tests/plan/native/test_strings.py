@@ -44,6 +44,7 @@ EXPRESSIONS = [
     "concat(s1, s2)",
     "s1 || 'x' || e2",
     "concat(s1)",
+    *(f"concat_ws('{a}', {texts})" for a in ("", "-", "é") for texts in ("s1, s2", "s1, 'x', e2", "e1", "s1, s2, s1")),
     "upper(s1) = 'A'",
 ]  # fmt: skip
 
@@ -63,7 +64,8 @@ def test_functions_of_strings_give_sparks_values(agrees: Callable[..., None]) ->
         ("substr(s1, i1, 1)", "Substring"),
         ("trim(BOTH s2 FROM s1)", "StringTrim"),
         ("replace(s1, '', 'x')", "StringReplace"),
-        ("s1 RLIKE 'a.*'", "RLike"),
+        ("concat_ws(s1, s2, 'x')", "ConcatWs"),
+        ("concat_ws('-', array(s1, s2), s1)", "ConcatWs"),
         ("initcap(s1)", "InitCap"),
         ("upper(s1 COLLATE UNICODE) = 'A'", "Upper"),
     ],

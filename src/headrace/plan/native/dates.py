@@ -1,4 +1,4 @@
-"""Functions of dates, and of timestamps where no time zone can matter."""
+"""Functions of dates, and of timestamps where no time zone can matter, or it is UTC."""
 
 from __future__ import annotations
 

@@ -102,6 +102,13 @@ def _concat(*texts: Datum) -> Datum:
     return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()), null_handling="emit_null")
 
 
+def _concat_with(separator: Datum, first: Datum, *others: Datum) -> Datum:
+    # Arrow leaves a row out if all of its texts are NULL, so that one of them must not be.
+    is_empty = pc.is_null(pc.coalesce(first, *others))
+    first = pc.if_else(is_empty, pa.scalar("", pa.large_string()), first)
+    return pc.binary_join_element_wise(first, *others, separator, null_handling="skip")
+
+
 def _as_int(function: Callable[[Datum], Datum]) -> Callable[[Datum], Datum]:
     return lambda texts: pc.cast(function(texts), pa.int32())
 
@@ -120,5 +127,9 @@ RULES = {
     "StringTrimLeft": _trim(pc.utf8_ltrim),
     "StringTrimRight": _trim(pc.utf8_rtrim),
     "StringReplace": Rule(_replaces_text, _replace),
+    "ConcatWs": Rule(
+        lambda node: len(node.args) > 1 and of_kind("string")(node) and literal_text(node.args[0]) is not None,
+        over_args(_concat_with),
+    ),
     "Concat": Rule(lambda node: len(node.args) > 0 and of_kind("string")(node), over_args(_concat)),
 }
