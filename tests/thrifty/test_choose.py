@@ -7,8 +7,10 @@ import pytest
 
 from headrace.errors import HeadraceError, UnsupportedSQLError
 from headrace.explain.report import Report
+from headrace.factorized import planner
 from headrace.relation.schema import Column, TableSchema
 from headrace.relation.types import SqlType
+from headrace.thrifty import strategy
 from headrace.thrifty.choose import NOTHING_KNOWN, choose, consider
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import Statistics
@@ -106,3 +108,7 @@ def test_all_are_listed_the_cheapest_first() -> None:
     assert [one["strategy"] for one in listed] == ["c", "a", "b"]
     assert listed[0] == {"strategy": "c", "seconds": 1.0, "rows": 1.0, "most": "sale"}
     assert listed[-1]["refused"] == "no way"
+
+
+def test_strategies_of_view_trees_have_the_names_of_the_planner() -> None:
+    assert (strategy.FACTORIZED, strategy.RECURSIVE, strategy.FIRST_ORDER) == planner.STRATEGIES
