@@ -31,7 +31,9 @@ _VALUES: dict[str, Callable[[Jvm], object]] = {
 # Settings of a node, beyond its children, that `plan.native` has to know.
 _SETTINGS: dict[str, Callable[[Jvm], object]] = {
     "Like": lambda node: node.escapeChar(),
-    **dict.fromkeys(("DateFormatClass", "Hour", "Minute", "Second"), lambda node: option(node.timeZoneId())),
+    **dict.fromkeys(
+        ("DateFormatClass", "Hour", "Minute", "Second", "TruncTimestamp"), lambda node: option(node.timeZoneId())
+    ),
     "Cast": lambda node: option(node.timeZoneId()) if node.needsTimeZone() else None,
     # Whether a division by zero, a number that is too large, or a missing element is an error. (Overflow is left to
     # Spark in any case.)

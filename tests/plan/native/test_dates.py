@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from datetime import date, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -37,6 +38,8 @@ EXPRESSIONS = [
     *(f"tn1 {op} INTERVAL {n}" for op in "+-" for n in ("'1' HOUR", "'90' DAY", "'1 02:03:04.000005' DAY TO SECOND")),
     *(f"ts1 {op} INTERVAL {n}" for op in "+-" for n in ("'23' HOUR", "'10' MINUTE", "'0.000001' SECOND")),
     "ts1 - INTERVAL 10 MINUTES < ts2",
+    *(f"date_trunc('{level}', ts1)" for level in (*LEVELS, "second", "MINUTE", "hour", "Day", "dd")),
+    "date_trunc('week', k1)",
 ]  # fmt: skip
 
 
@@ -51,6 +54,8 @@ def test_functions_of_dates_give_sparks_values(agrees: Callable[..., None]) -> N
         ("ts1 + INTERVAL '1' DAY", "TimestampAddInterval"),
         ("tn1 + INTERVAL '1' MONTH", "TimestampAddYMInterval"),
         ("trunc(dt1, 'day')", "TruncDate"),
+        ("date_trunc('millisecond', ts1)", "TruncTimestamp"),
+        ("date_trunc(s1, ts1)", "TruncTimestamp"),
         ("trunc(dt1, s1)", "TruncDate"),
         ("make_date(i1, 1, 1)", "MakeDate"),
         ("next_day(dt1, 'MO')", "NextDay"),
@@ -75,6 +80,20 @@ def test_dates_beyond_the_calendar_are_left_to_catalyst() -> None:
     later = Expression("AddMonths", SqlType("date"), "", moved.args)
     with pytest.raises(native.NeedsCatalyst):
         native.evaluate(later, {"x": far, "y": pa.array([2**31 - 1] * 3, pa.int32())}, 3)
+
+
+def test_truncated_timestamps_are_sparks_over_all_years(spark: SparkSession) -> None:
+    pick, levels = random.Random(4), ("HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+    first, last = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("0002-01-01", "9999-12-31"))
+    micros = pa.array([pick.randrange(first, last) for _ in range(3000)], pa.int64())
+    rows = pa.table({"x": micros.cast(pa.timestamp("us", "UTC"))})
+    frame = spark.createDataFrame(rows).coalesce(1)
+    expected = frame.selectExpr(*(f"unix_micros(date_trunc('{level}', x)) {level}" for level in levels)).toArrow()
+    for level in levels:
+        unit = Expression("literal", SqlType("string"), "", value=level)
+        trunc = Expression("TruncTimestamp", SqlType("timestamp"), "", (unit, column("x", SqlType("timestamp"))), "UTC")
+        got = native.evaluate(trunc, {"x": rows["x"].chunk(0)}, len(rows))
+        assert got.cast(pa.int64()).to_pylist() == expected[level].to_pylist()
 
 
 def test_months_are_sparks_over_all_years(spark: SparkSession) -> None:

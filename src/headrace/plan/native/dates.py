@@ -110,6 +110,27 @@ def _truncated(node: Expression, rows: Rows) -> Datum:
     return elementwise(truncation, pa.date32(), rows.value(node.args[0]))
 
 
+_SHORT = {"SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000, "DAY": _DAY, "DD": _DAY}
+
+
+def _truncates_in_utc(node: Expression) -> bool:
+    unit = (literal_text(node.args[0]) or "").upper()
+    return (unit in _SHORT or unit in _TRUNCATIONS) and node.args[1].type.kind == "timestamp" and is_utc(node)
+
+
+def _truncated_timestamp(node: Expression, rows: Rows) -> Datum:
+    unit = (literal_text(node.args[0]) or "").upper()
+
+    def truncate(micros: NDArray[Any]) -> NDArray[Any]:
+        if unit in _SHORT:
+            return micros // _SHORT[unit] * _SHORT[unit]
+        return _TRUNCATIONS[unit](micros // _DAY) * _DAY
+
+    instants = rows.value(node.args[1])
+    calendar.check_years(elementwise(lambda micros: micros // _DAY, pa.date32(), instants))
+    return elementwise(truncate, node.type.arrow, instants)
+
+
 def _sunday_first(dates: Datum) -> Datum:
     return pc.day_of_week(dates, count_from_zero=False, week_start=7)
 
@@ -138,5 +159,6 @@ RULES = {
     "DateAddYMInterval": _of_interval(lambda node: literal_int(node.args[1]) is not None, _moved_by_months),
     "TimestampAddInterval": _of_interval(_time_types, _moved_by_time),
     "LastDay": Rule(of_kind("date"), over_args(_of_number(calendar.last_day, pa.date32()))),
+    "TruncTimestamp": Rule(_truncates_in_utc, _truncated_timestamp, operands=lambda node: node.args[1:]),
     "TruncDate": Rule(lambda node: _truncation(node) is not None and node.args[0].type.kind == "date", _truncated),
 }
