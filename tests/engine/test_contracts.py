@@ -12,7 +12,7 @@ from headrace.testing.contracts import Law, World, contracts
 from headrace.testing.subjects import Subject
 
 ALL = {f"{subject.name}: {law.__name__}": (law, subject) for law, subject in contracts()}
-CHECKED = share("contracts", sorted(ALL), 8)
+CHECKED = share("contracts", sorted(ALL), 5)
 
 
 @pytest.mark.parametrize(

@@ -346,6 +346,7 @@ def test_reads_are_consistent_while_steps_write(engine: hr.Engine) -> None:
     assert not wrong
 
 
+@pytest.mark.whole
 def test_state_stays_within_a_constant_of_the_live_data(engine: hr.Engine) -> None:
     engine.view("v", "SELECT shop, COUNT(*) AS n, MIN(price) AS low FROM sales GROUP BY shop")
     fresh_bytes = 0

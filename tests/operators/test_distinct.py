@@ -10,10 +10,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.operators.group_words import group_words
 
 from headrace.errors import ArithmeticOverflowError
 from headrace.operators.aggregate import maintain, read, read_changes
-from headrace.operators.delta import deltas, group_words, not_summable
+from headrace.operators.delta import deltas, not_summable
 from headrace.operators.kernel import Evaluated, Reduced
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.plan.expression import column
