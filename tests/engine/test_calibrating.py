@@ -59,7 +59,7 @@ def test_units_are_fitted_once_and_plans_stay(spark: SparkSession, tmp_path: Pat
     assert len(probed) == 1
     with hr.Engine(spark, tmp_path) as engine:
         assert engine.views["v"].planned.definition == before
-        assert engine._access.calibration.units.join == 10 * UNITS.join
+        assert engine._access.statistics().units.join == 10 * UNITS.join
     assert len(probed) == 1
 
 
