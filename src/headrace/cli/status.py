@@ -26,8 +26,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show the tables, views and sources at a location, their rows, and the last step."""
-    found = looked(location, lambda engine: engine.status())
-    problems = looked(location, _problems) if verify else None
+    found, problems = looked(location, lambda engine: (engine.status(), _problems(engine) if verify else None))
     if as_json:
         print_json(found if problems is None else {**found, "problems": problems})
     else:

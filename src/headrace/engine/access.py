@@ -60,6 +60,5 @@ class Access:
 
         schemas, latest = self.catalogue.schemas, self.state.latest
         rows = {table: latest.rows(table) for table in schemas}
-        return Statistics(
-            schemas, rows, latest.rates, self.needing("costs are estimated for its executors").calibration.units
-        )
+        units = self.needing("what a row costs is the engine's").calibration.units
+        return Statistics(schemas, rows, latest.rates, units)

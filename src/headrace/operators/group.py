@@ -63,14 +63,14 @@ class GroupLayout(OperatorLayout):
         return (*self.arrangements, self.seed_part)
 
     @cached_property
-    def first(self) -> Mapping[str, Run]:  # type: ignore[override]
+    def first(self) -> Mapping[str, Run]:
         """Totals have a row even if their tables are empty; the answer's own is made when it is read."""
         if not self.name or self.node.plan.shape is not Shape.TOTAL:
             return {}
         return {self.seed_part: Run(np.zeros((1, 1), np.uint64), (np.ones(1, np.int64),))}
 
     @cached_property
-    def output_keys(self) -> Sequence[str]:  # type: ignore[override]
+    def output_keys(self) -> Sequence[str]:
         return [f"k{i}" for i in range(self.node.keys)]
 
     def refused(self, rows: Evaluated) -> dict[int, str]:

@@ -111,7 +111,7 @@ class JoinLayout(OperatorLayout):
         return JoinOperator(self, state)
 
     @cached_property
-    def output_keys(self) -> Sequence[str]:  # type: ignore[override]
+    def output_keys(self) -> Sequence[str]:
         """The key columns of the output, which tell updates from inserts and deletes."""
         keys = {*self.rows[0].names[: self.node.keys], *self.rows[1].names[: self.node.keys]}
         return tuple(name for name in self.node.outputs if name in keys)

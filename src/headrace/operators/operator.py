@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -34,8 +33,15 @@ class OperatorLayout(ABC):
     Parts have names that begin with the name of the operator, so that those of several operators do not meet.
     """
 
-    output_keys: Sequence[str] = ()  # the fields of the output that tell an update from an insertion and a deletion
-    first: Mapping[str, Run] = MappingProxyType({})  # what the operator receives before its first row, by part
+    @property
+    def output_keys(self) -> Sequence[str]:
+        """The fields of the output that tell an update from an insertion and a deletion."""
+        return ()
+
+    @property
+    def first(self) -> Mapping[str, Run]:
+        """What the operator receives before its first row, by part."""
+        return {}
 
     @property
     @abstractmethod
