@@ -14,14 +14,14 @@ from tests.tpch.recording import Notes, Recording, Run, record
 pytestmark = pytest.mark.timeout(3600)  # the first test of a run waits for all its steps
 
 RUNS = {
-    "scale-0.01": Run(0.01, share=0.01, strategies=("operators", "auto"), by_spark=5),
-    "scale-0.1": Run(0.1, share=0.001, strategies=("operators",), by_spark=5, late=True),
+    "scale-0.01": Run(0.01, share=0.01, strategies=("operators", "auto"), by_spark=10),
+    "scale-0.1": Run(0.1, share=0.001, strategies=("operators",), by_spark=10, late=True),
 }
 
 every_query = pytest.mark.parametrize("query", [pytest.param(query, id=query.name) for query in QUERIES])
 
 
-@pytest.fixture(scope="module", params=RUNS)
+@pytest.fixture(scope="module", params=[pytest.param(run, marks=pytest.mark.xdist_group(run)) for run in RUNS])
 def recording(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Recording:
