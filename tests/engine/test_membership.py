@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -85,3 +86,21 @@ def test_nulls_are_in_no_group(spark: SparkSession, tmp_path: object) -> None:
         view = engine.view("one", ONE)
         engine.apply({"line": table_of(LINE, [(None, 1, 9), (2, 1, 9), (3, 1, 1)], False)})
         assert view.to_arrow().to_pylist() == [{"l_order": 2, "n": 1, "most": 9}]
+
+
+NOT_IN = "SELECT a FROM l WHERE a NOT IN (SELECT b FROM (SELECT DISTINCT b, c FROM r))"
+
+
+def test_every_bucket_knows_whether_the_values_of_not_in_are_any(spark: SparkSession, tmp_path: Path) -> None:
+    """The values came to some buckets only, where the subquery had them by bucket already; NULL lay in another."""
+    with hr.Engine(spark, tmp_path / "state", buckets=8, executor="inline") as engine:
+        engine.table("l", "a INT")
+        engine.table("r", "b INT, c INT")
+        view = engine.view("v", NOT_IN, strategy="operators")
+        engine.apply({"l": pa.table({"a": pa.array([None, *range(20)], pa.int32())})})
+        for value in range(10):
+            row = pa.table({"b": pa.array([value], pa.int32()), "c": pa.array([0], pa.int32())})
+            engine.apply({"r": row})
+            assert sorted(view.to_arrow().column("a").to_pylist()) == [i for i in range(20) if i != value]
+            engine.apply({"r": row.append_column(DIFF, pa.array([-1]))})
+            assert view.to_arrow().num_rows == 21

@@ -297,6 +297,9 @@ class Placer:
             return Way.EXCHANGE
         if everywhere or self._is_bag(number):
             return Way.STAY
+        node = self.tree.nodes[number]
+        if isinstance(node, Join) and node.kind is JoinKind.NULL_AWARE and side == 1:
+            return Way.EXCHANGE  # every bucket has to know whether there are any values, and whether one is NULL
         given = self._given(feed, self._partition)
         return Way.STAY if self._partition[number][0] in given else Way.EXCHANGE
 
