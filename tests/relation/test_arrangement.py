@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.relation import runfile
-from headrace.relation.arrangement import alive, lookup, runs_to_merge, scan, stretches
+from headrace.relation.arrangement import alive, lookup, runs_to_merge, scan
 from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.runset import RunSet
 from headrace.rings import Integer, Product
 
 RING = Product((Integer(1), Integer(2)))
@@ -65,11 +66,11 @@ def test_a_scan_is_the_sum_of_all_runs(parts):
 
 @settings(max_examples=40, deadline=None)
 @given(ENTRIES, st.lists(st.integers(0, 6), unique=True))
-def test_stretches_list_every_key_that_begins_with_a_probe(entries, probes):
+def test_entries_list_every_key_that_begins_with_a_probe(entries, probes):
     run, probes = run_of(entries), sorted(probes)
-    positions, owners = stretches(run, np.array([probes], np.uint64).reshape(1, len(probes)))
+    found = RunSet([run]).entries(np.array([probes], np.uint64).reshape(1, len(probes)))
     expected = [(i, j) for j, p in enumerate(probes) for i in range(run.rows) if run.words[0, i] == p]
-    assert list(zip(positions, owners, strict=True)) == expected
+    assert list(zip(found.positions, found.owners, strict=True)) == expected
 
 
 def test_an_entry_exists_while_its_count_is_not_zero():

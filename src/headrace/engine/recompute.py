@@ -23,11 +23,12 @@ from headrace.factorized.fsql import over_rows, rewrite
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange, ViewKernel
-from headrace.relation.arrangement import AnyRun, scan
+from headrace.relation.arrangement import scan
 from headrace.relation.change import cancelled
 from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, consolidate
+from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, Column
 from headrace.rings import COUNT, Group
 from headrace.rings.covariance import Covariance

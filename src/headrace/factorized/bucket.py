@@ -15,8 +15,9 @@ from headrace.factorized.algebra import Algebra
 from headrace.factorized.delta import delta, in_order
 from headrace.factorized.maintenance import MaintenancePlan, Stage
 from headrace.operators.kernel import State
-from headrace.relation.arrangement import AnyRun, counts, growth, lookup
+from headrace.relation.arrangement import counts, growth, lookup
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun
 from headrace.relation.variables import Variables
 from headrace.rings import Group, take
 

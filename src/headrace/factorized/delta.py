@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.maintenance import MaintenancePlan, Probe, Statement
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, alive, lookup, stretches
+from headrace.relation.arrangement import alive, lookup
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, as_set
 from headrace.relation.variables import Variables
 from headrace.rings import Group, Payload, take
 
@@ -116,15 +117,10 @@ def _join(
             group_of = group_of[stay]
         matches.index[probe.slot] = group_of
         return found
-    parts = []
-    for run in runs:
-        positions, _ = stretches(run, heads)
-        if len(positions):
-            parts.append(run.take(positions))
-    if not parts:
+    entries = as_set(runs).matching(group, heads)
+    if entries is None:
         matches.take(np.zeros(0, np.int64))
         return group.zeros(0)
-    entries = merge(group, parts)
     first, last = entries.find(heads)
     positions, owners = _expanded(first[group_of], last[group_of])
     matches.take(owners)

@@ -22,6 +22,7 @@ from headrace.operators.layout import GROUPS, SPREADS, Component, ViewLayout, or
 from headrace.plan.view import Shape
 from headrace.relation.arrangement import alive, lookup, pieces, scan
 from headrace.relation.run import Run, Values, merge, take_values
+from headrace.relation.runset import as_set
 from headrace.rings import COUNT, Payload, take
 
 
@@ -44,7 +45,7 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
         live[name] = moved.growth
     for argument in layout.extremes:
         name = ordered(argument)
-        later = [*state[name], values[name].delta] if name in values else state[name]
+        later = as_set(state[name]).with_run(values[name].delta) if name in values else state[name]
         kind = layout.plan.arguments[argument].type
         for function in extreme_functions(layout, argument):
             column = f"{function}{argument}"

@@ -19,10 +19,11 @@ from headrace.operators.extremes import extreme_values
 from headrace.operators.finish import finish, group_columns
 from headrace.operators.kernel import State
 from headrace.operators.layout import GROUPS, ViewLayout, ordered
-from headrace.relation.arrangement import AnyRun, alive, pieces
+from headrace.relation.arrangement import alive, pieces
 from headrace.relation.kernels import Words
 from headrace.relation.keys import fixed_values, validity
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun
 from headrace.relation.schema import STEP
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from headrace.operators.delta import lift_values
 from headrace.operators.kernel import State
 from headrace.operators.layout import ViewLayout
-from headrace.relation.arrangement import AnyRun, lookup
 from headrace.relation.keys import values_of_words
-from headrace.relation.run import Run, merge, refit
+from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT
 
 
@@ -78,8 +78,6 @@ def with_distinct(layout: ViewLayout, touched: Run, values: Mapping[str, Changed
 
 def _counts(runs: Sequence[AnyRun], delta: Run) -> NDArray[np.int64]:
     before = np.zeros(delta.rows, np.int64)
-    for run in runs:
-        # Runs of strings are as wide as their longest; a key that is too long for a run is not in it.
-        probes, possible = refit(delta.words, run.words.shape[0])
-        before[possible] += lookup(COUNT, [run], probes)[0]
+    for some, probes, possible in as_set(runs).fitted(delta.words):
+        before[possible] += some.lookup(COUNT, probes)[0]
     return before

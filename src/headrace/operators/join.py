@@ -27,10 +27,11 @@ from headrace.operators.operator import Operator, OperatorLayout, loaded, passed
 from headrace.operators.placement import Places
 from headrace.plan import native
 from headrace.plan.tree import FLAG, Field, Join, JoinKind
-from headrace.relation.arrangement import AnyRun, lookup, stretches
+from headrace.relation.arrangement import lookup, scan
 from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT, Group
 
 _PAIRS = 1 << 22  # pairs looked at together in a join without keys
@@ -159,13 +160,12 @@ class JoinOperator(Operator):
     def _pairs(self, left: Run | None, right: Run | None) -> Iterator[Changes]:
         before = [self.before(part) for part in self.layout.parts]
         if left is not None:
-            for run in (*before[1], right) if right is not None else before[1]:
-                for mine, other, at in self._matches(left, 0, run):
+            for others in (before[1], [] if right is None else [right]):
+                for mine, other, at in self._matches(left, 0, others):
                     yield self._paired(left, mine, other, at)
         if right is not None:
-            for run in before[0]:
-                for mine, other, at in self._matches(right, 1, run):
-                    yield self._paired(other, at, right, mine)
+            for mine, other, at in self._matches(right, 1, before[0]):
+                yield self._paired(other, at, right, mine)
 
     def _paired(self, left: Run, left_at: Positions, right: Run, right_at: Positions) -> Changes:
         diff = left.payload[0][left_at].astype(np.int64) * right.payload[0][right_at].astype(np.int64)
@@ -176,28 +176,29 @@ class JoinOperator(Operator):
             columns[name] = layout.column(name, left if of_left else right, left_at if of_left else right_at)
         return Changes(columns, diff)
 
-    def _matches(self, mine: Run, side: int, other: AnyRun) -> Iterator[tuple[Positions, Run, Positions]]:
+    def _matches(self, mine: Run, side: int, others: Sequence[AnyRun]) -> Iterator[tuple[Positions, Run, Positions]]:
         """Pairs of matching entries: positions in `mine`, a run with their partners, and positions in that run."""
-        if not other.rows:
-            return
-        for owners, run, at in self._same_key(mine, side, other):
+        for owners, run, at in self._same_key(mine, side, others):
             if self.node.residual is not None and len(owners):
                 keep = self._agree(mine, owners, side, run, at)
                 owners, at = owners[keep], at[keep]
             if len(owners):
                 yield owners, run, at
 
-    def _same_key(self, mine: Run, side: int, other: AnyRun) -> Iterator[tuple[Positions, Run, Positions]]:
+    def _same_key(self, mine: Run, side: int, others: Sequence[AnyRun]) -> Iterator[tuple[Positions, Run, Positions]]:
         if self.node.keys:
-            positions, owners = stretches(other, self.layout.rows[side].probes(mine))
-            run, at = loaded(other, positions)
-            yield owners, run, at
+            stored = as_set(others)
+            found = stored.entries(self.layout.rows[side].probes(mine))
+            if len(found):
+                yield (found.owners, *loaded(stored, found))
             return
-        everything = other if isinstance(other, Run) else other.take(np.arange(other.rows))
-        step = max(1, _PAIRS // everything.rows)
-        for start in range(0, mine.rows, step):
-            rows = np.arange(start, min(mine.rows, start + step))
-            yield np.repeat(rows, everything.rows), everything, np.tile(np.arange(everything.rows), len(rows))
+        for other in others:
+            if other.rows:
+                everything = other if isinstance(other, Run) else other.take(np.arange(other.rows))
+                step = max(1, _PAIRS // everything.rows)
+                for start in range(0, mine.rows, step):
+                    rows = np.arange(start, min(mine.rows, start + step))
+                    yield np.repeat(rows, everything.rows), everything, np.tile(np.arange(everything.rows), len(rows))
 
     def _agree(self, mine: Run, owners: Positions, side: int, run: Run, at: Positions) -> Positions:
         """The pairs for which the residual condition is true."""
@@ -218,7 +219,7 @@ class JoinOperator(Operator):
         own, other = (left, right) if side == 0 else (right, left)
         theirs = self.before(self.layout.parts[1 - side])
         if own is not None:
-            count = self._partners(own, side, [*theirs, *([] if other is None else [other])])
+            count = self._partners(own, side, theirs if other is None else as_set(theirs).with_run(other))
             self._check_single(count)
             yield _Asked(own, np.arange(own.rows), own.payload[0].astype(np.int64), None, count > 0)
         if other is not None:
@@ -228,16 +229,11 @@ class JoinOperator(Operator):
 
     def _touched(self, side: int, other: Run) -> Run | None:
         """Rows from before the step whose key occurs in the changes of the other side."""
-        found = []
-        for run in self.before(self.layout.parts[side]):
-            if self.node.keys:
-                probes = _distinct(self.layout.rows[1 - side].probes(other))
-                positions, _ = stretches(run, probes)
-                if len(positions):
-                    found.append(run.take(positions))
-            elif run.rows:
-                found.append(run if isinstance(run, Run) else run.take(np.arange(run.rows)))
-        merged = merge(COUNT, found) if found else None
+        before = self.before(self.layout.parts[side])
+        if self.node.keys:
+            merged = as_set(before).matching(COUNT, distinct(self.layout.rows[1 - side].probes(other)))
+        else:
+            merged = scan(COUNT, before)
         return merged if merged is not None and merged.rows else None
 
     def _asked_again(self, side: int, touched: Run, other: Run, theirs: Sequence[AnyRun]) -> Iterator[_Asked]:
@@ -256,14 +252,12 @@ class JoinOperator(Operator):
 
     def _partners(self, rows: Run, side: int, others: Sequence[AnyRun]) -> NDArray[np.int64]:
         """The number of partners of each entry."""
+        if self._has_only_keys(1 - side):  # one entry per key: its count is the number of partners
+            return lookup(COUNT, others, self.layout.rows[side].probes(rows))[0].astype(np.int64)
         total = np.zeros(rows.rows, np.int64)
-        for run in others:
-            if self._has_only_keys(1 - side):  # one entry per key: its count is the number of partners
-                total += lookup(COUNT, [run], self.layout.rows[side].probes(rows))[0].astype(np.int64)
-                continue
-            for owners, matched, at in self._matches(rows, side, run):
-                (more,) = COUNT.sum_by((matched.payload[0][at],), owners, rows.rows)
-                total += more.astype(np.int64)
+        for owners, matched, at in self._matches(rows, side, others):
+            (more,) = COUNT.sum_by((matched.payload[0][at],), owners, rows.rows)
+            total += more.astype(np.int64)
         return total
 
     def _has_only_keys(self, side: int) -> bool:
@@ -372,7 +366,7 @@ def _counted(run: Run) -> tuple[int, int]:
     return int(diff[diff > 0].sum()), int(-diff[diff < 0].sum())
 
 
-def _distinct(probes: Words) -> Words:
+def distinct(probes: Words) -> Words:
     """Sorted keys, each once."""
     if probes.shape[1] < 2:
         return probes

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
-from headrace.relation.arrangement import AnyRun
 from headrace.relation.columns import take_column
 from headrace.relation.run import Run
+from headrace.relation.runset import AnyRun
 from headrace.rings import Group
 
 State = Mapping[str, Sequence[AnyRun]]

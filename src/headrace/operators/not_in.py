@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from headrace.operators.changes import Changes, null_in, together
 from headrace.operators.delivery import Delivery, Destination
-from headrace.operators.join import JoinLayout
+from headrace.operators.join import JoinLayout, distinct
 from headrace.operators.kernel import State
 from headrace.operators.operator import Operator, passed
 from headrace.operators.placement import Places
-from headrace.relation.arrangement import AnyRun, lookup, scan, stretches
+from headrace.relation.arrangement import lookup, scan
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT, Group
 
 _VALUES, _NULLS = 0, 1
@@ -97,13 +98,8 @@ class NotInOperator(Operator):
         return counts.astype(np.int64)
 
     def _touched(self, right: Run) -> Run | None:
-        probes = self.layout.rows[1].probes(right)
-        found = []
-        for run in self.before(self.layout.left_part):
-            positions, _ = stretches(run, probes)
-            if len(positions):
-                found.append(run.take(np.unique(positions)))
-        return merge(COUNT, found) if found else None
+        probes = distinct(self.layout.rows[1].probes(right))
+        return as_set(self.before(self.layout.left_part)).matching(COUNT, probes)
 
     def _given(self, rows: Run | None, mode: str, values: Sequence[AnyRun], sign: int) -> list[Changes]:
         """Those of the rows that NOT IN gives in this mode, with their multiplicities times `sign`."""

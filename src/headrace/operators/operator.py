@@ -19,10 +19,11 @@ from headrace.operators.delivery import Delivery, Destination
 from headrace.operators.kernel import Evaluated, Reduced, State, ViewChange
 from headrace.operators.placement import Places
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, growth
+from headrace.relation.arrangement import growth
 from headrace.relation.coded import Coded, coded
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, Entries, RunSet
 from headrace.relation.types import sql_type
 from headrace.rings import COUNT, Group
 
@@ -150,15 +151,13 @@ def _words_of(changes: Changes, names: Sequence[str]) -> Words:
     return np.concatenate(parts)
 
 
-def loaded(run: AnyRun, at: Positions) -> tuple[Run, Positions]:
-    """Load the entries of a run at some positions; gives a run in memory, and the positions in that run.
+def loaded(runs: RunSet, found: Entries) -> tuple[Run, Positions]:
+    """Load entries; gives their columns as a run in memory, and the position of each entry there.
 
-    A run in memory is returned as it is. Of a run in a file, only the needed entries are copied and verified, once
-    each.
+    Of runs in files, only these entries are copied and verified, and those that several probes have found only once.
     """
-    if isinstance(run, Run):
-        return run, at
-    first = np.flatnonzero(np.diff(at, prepend=-1))  # positions never go down
-    where = np.zeros(len(at), np.int64)
-    where[first[1:]] = 1
-    return run.take(at[first]), np.cumsum(where)
+    if len(runs) == 1 and isinstance(runs[0], Run):
+        return runs[0], found.positions
+    new = np.ones(len(found), bool)
+    new[1:] = (found.runs[1:] != found.runs[:-1]) | (found.positions[1:] != found.positions[:-1])
+    return runs.take(found.take(np.flatnonzero(new))), np.cumsum(new) - 1

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.kernels import Positions, Words
+from headrace.relation.kernels import Words
 from headrace.relation.run import Run, merge
-from headrace.relation.runfile import StoredRun
-from headrace.rings import Gathering, Group, Payload, take
+from headrace.relation.runset import AnyRun, as_set
+from headrace.rings import Group, Payload
 
 _SMALLEST_TIER = 1024
 # Small runs are cheap to rewrite and dear to look at, large ones the other way round, so large ones wait for more.
@@ -27,35 +27,10 @@ _SMALL_TIERS = 4
 _SAMPLE = 64  # entries that are looked up to estimate how many are new
 _SLACK = 512  # entries that may be dead before a full merge is worth its fixed cost
 
-AnyRun = Run | StoredRun
-
 
 def lookup(group: Group, runs: Sequence[AnyRun], probes: Words) -> Payload:
     """Sum, over the runs, the payloads of each probed key (zero where there is none)."""
-    m = probes.shape[1]
-    total = group.zeros(m)
-    for run in runs:
-        first, last = run.find(probes)
-        hits = np.flatnonzero(last > first)
-        if not len(hits):
-            continue
-        positions = first[hits]
-        run.check(positions)
-        if isinstance(group, Gathering):
-            group.gather(total, run.payload, positions, hits)
-            continue
-        found = take(run.payload, positions)
-        total = group.add(total, found) if len(hits) == m else group.add(total, group.sum_by(found, hits, m))
-    return total
-
-
-def stretches(run: AnyRun, probes: Words) -> tuple[Positions, Positions]:
-    """List the positions of all keys that begin with one of the probes, and which probe each belongs to."""
-    first, last = run.find(probes)
-    count = int((last - first).sum())
-    positions, owners = np.empty(count, np.int64), np.empty(count, np.int64)
-    kernels.expand(first, last, positions, owners)
-    return positions, owners
+    return as_set(runs).lookup(group, probes)
 
 
 def scan(group: Group, runs: Sequence[AnyRun]) -> Run | None:

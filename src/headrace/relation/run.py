@@ -7,14 +7,16 @@ cannot be read back from its words (strings, or the other columns of a table's r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.relation import kernels
+from headrace.relation import kernels, probing
 from headrace.relation.columns import positions_of, take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.rings import Gathering, Group, Payload, concatenate, take
@@ -50,6 +52,62 @@ class Run:
         """Pick entries; the positions must be ascending, so that the result is a run."""
         at = positions_of(positions)
         return Run(np.take(self.words, at, axis=1), take(self.payload, at), take_values(self.values, at))
+
+    def values_at(self, positions: Positions) -> Values:
+        """Copy values of entries out."""
+        return take_values(self.values, positions)
+
+    @cached_property
+    def place(self) -> Place:
+        """Where compiled searches through several runs find this one."""
+        words = np.ascontiguousarray(self.words)
+        fences = np.ascontiguousarray(words[:, :: probing.FENCE_ROWS])
+        ready = np.ones(max(1, fences.shape[1]), bool)
+        payload = tuple(np.ascontiguousarray(column) for column in self.payload)
+        last = int(words[0, -1]) if self.rows else 0
+        return Place.of(words, fences, last, payload, {"words": ready, "payload": ready}, ready)
+
+    def verify_wanted(self, part: str) -> None:
+        """Memory needs no checking; a run in a file does."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The addresses of a run, for compiled searches through several runs (`probing`); valid while this is held.
+
+    Parameters
+    ----------
+    row : the row of the run in the table of places.
+    payload : the address of each column of the payload.
+    ready : per part of the run, the address of the flags that say which blocks of rows may be read.
+    held : what lies at the addresses.
+    """
+
+    row: tuple[int, ...]
+    payload: tuple[int, ...]
+    ready: Mapping[str, int]
+    held: tuple[object, ...]
+
+    @classmethod
+    def of(
+        cls,
+        words: Words,
+        fences: Words,
+        last: int,
+        payload: Payload,
+        ready: Mapping[str, NDArray[np.bool_]],
+        wanted: NDArray[np.bool_],
+    ) -> Place:
+        flags = {part: _address(blocks) for part, blocks in ready.items()}
+        count = fences.shape[1]
+        low = int(fences[0, 0]) if count else 0
+        keys = (_address(words), words.shape[1], _address(fences), count, low, last)
+        row = (*keys, int(probing.ANYWHERE), flags["words"], _address(wanted))
+        return cls(row, tuple(map(_address, payload)), flags, (words, fences, payload, ready, wanted))
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def take_values(values: Values, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Values:
@@ -107,10 +165,11 @@ def _sum_in_order(
 def concatenate_words(parts: Sequence[Words]) -> Words:
     """Concatenate keys; narrower ordered strings are widened to the widest."""
     width = max(part.shape[0] for part in parts)
-    return np.concatenate([_widen(part, width) for part in parts], axis=1)
+    return np.concatenate([widen(part, width) for part in parts], axis=1)
 
 
-def _widen(words: Words, width: int) -> Words:
+def widen(words: Words, width: int) -> Words:
+    """Widen ordered strings."""
     # Only ordered string keys differ in width; their last word is the length (keys.ordered_string_words).
     missing = width - words.shape[0]
     if missing <= 0:
@@ -122,6 +181,6 @@ def refit(words: Words, width: int) -> tuple[Words, Positions]:
     """Bring ordered string keys to another width; return the keys that fit, and their positions."""
     extra = words.shape[0] - width
     if extra <= 0:
-        return _widen(words, width), np.arange(words.shape[1])
+        return widen(words, width), np.arange(words.shape[1])
     fits = np.flatnonzero(~words[width - 1 : -1].any(axis=0))
     return np.ascontiguousarray(np.concatenate([words[: width - 1], words[-1:]])[:, fits]), fits

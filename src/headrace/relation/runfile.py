@@ -25,17 +25,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import CorruptFileError, StorageError
-from headrace.relation import kernels
+from headrace.relation import kernels, probing
 from headrace.relation.columns import positions_of
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.run import Run, Values, take_values
+from headrace.relation.run import Place, Run, Values, take_values
 from headrace.relation.types import SqlType, sql_type
 from headrace.rings import Payload, take
 
 _MAGIC = b"HEADRUN1"
 _PREAMBLE = struct.Struct("<8sQQQ")  # magic, header bytes, header CRC, file bytes
 _ALIGN = 64
-_FENCE_ROWS = 512
+_FENCE_ROWS = probing.FENCE_ROWS
 _BLOCK_WORDS = 512
 _BLOCK_BYTES = 8 * _BLOCK_WORDS
 SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
@@ -239,6 +239,11 @@ class StoredRun:
         self._ensure_all(at // _FENCE_ROWS)
         return Run(np.take(self.words, at, axis=1), take(self.payload, at), take_values(self.values, at))
 
+    def values_at(self, positions: Positions) -> Values:
+        """Copy values of entries out, verified."""
+        self._ensure("values", positions // _FENCE_ROWS)
+        return take_values(self.values, positions)
+
     def slice(self, start: int, stop: int) -> Run:
         """The entries from one position up to another, verified and not copied: views into the file."""
         self._ensure_all(np.arange(start // _FENCE_ROWS, -(-stop // _FENCE_ROWS)))
@@ -246,9 +251,31 @@ class StoredRun:
         return Run(self.words[:, start:stop], tuple(column[start:stop] for column in self.payload), values)
 
     @cached_property
-    def _ready(self) -> dict[str, NDArray[np.bool_]]:
-        """Which blocks of rows (one per fence) may be read: their words, payloads and values have been verified."""
-        return {part: np.zeros(self.fences.shape[1], bool) for part in ("words", "payload", "values")}
+    def place(self) -> Place:
+        """Where compiled searches through several runs find this one."""
+        last = self.meta["last"][0] if self.rows else 0
+        return Place.of(self.words, self.fences, last, self.payload, self._ready, self._wanted)
+
+    def verify_wanted(self, part: str) -> None:
+        """Verify one part of the blocks that a search has marked as wanted."""
+        blocks = np.flatnonzero(self._wanted)
+        if len(blocks):
+            self._ensure(part, blocks)
+            self._wanted[blocks] = False
+
+    def trusted(self) -> StoredRun:
+        """The same run, whose bytes this process has just written: there is nothing to verify."""
+        self.verified[:] = True
+        for ready in self._ready.values():
+            ready[:] = True
+        return self
+
+    def __post_init__(self) -> None:
+        # Made at once and not when first needed, because threads share a run, and all must see the same flags.
+        blocks = self.fences.shape[1]
+        # Which blocks of rows (one per fence) may be read: their words, payloads and values have been verified.
+        self._ready = {part: np.zeros(blocks, bool) for part in ("words", "payload", "values")}
+        self._wanted = np.zeros(blocks, bool)
 
     @cached_property
     def _columns(self) -> list[tuple[dict[str, Any], int]]:

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, lookup, stretches
+from headrace.relation.arrangement import lookup
 from headrace.relation.change import BadRows, ChangeBatch
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, take_values
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT
 
 DUPLICATE = "duplicate key: a row with this key is there already"
@@ -100,15 +101,10 @@ def _live_rows(runs: Sequence[AnyRun], keys: Words, width: int) -> tuple[NDArray
     Both are sums over all entries with that key: of the counts, and of count times hash (modulo 2**64). Everything but
     the live row cancels, so no entry has to be matched with the one that deleted it.
     """
-    m = keys.shape[1]
-    count, live = np.zeros(m, np.int64), np.zeros(m, np.uint64)
-    for run in runs:
-        positions, owners = stretches(run, keys)
-        if not len(positions):
-            continue
-        run.check(positions)
-        times = run.payload[0][positions]
-        count += COUNT.sum_by((times,), owners, m)[0]
-        weighted = run.words[width][positions] * times.astype(np.uint64)
-        live += COUNT.sum_by((weighted.view(np.int64),), owners, m)[0].view(np.uint64)
-    return count, live
+    m, stored = keys.shape[1], as_set(runs)
+    entries = stored.entries(keys)
+    (times,) = stored.payload(entries.runs, entries.positions) if len(entries) else COUNT.zeros(0)
+    weighted = stored.words(entries.runs, entries.positions, width, width + 1)[0] * times.view(np.uint64)
+    (count,) = COUNT.sum_by((times,), entries.owners, m)
+    (live,) = COUNT.sum_by((weighted.view(np.int64),), entries.owners, m)
+    return count, live.view(np.uint64)

@@ -41,7 +41,8 @@ class OpenRuns:
     def keep(self, path: Path, data: bytearray) -> None:
         """Keep a run that was just written open for the next step, if it is small: small steps mostly open files."""
         if len(data) <= runfile.SMALL:
-            self._remember(str(path), runfile.decode(np.frombuffer(data, np.uint8), str(path)), mapped=False)
+            written = runfile.decode(np.frombuffer(data, np.uint8), str(path)).trusted()
+            self._remember(str(path), written, mapped=False)
 
     def forget(self, root: str, names: Iterable[str]) -> None:
         """Close runs that no longer exist."""

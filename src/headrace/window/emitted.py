@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.kernel import ViewChange
-from headrace.relation.arrangement import AnyRun, stretches
 from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT
 from headrace.window.answers import Answer
 from headrace.window.exact import time_words, times_of
@@ -75,12 +75,7 @@ class EmittedAnswers:
     def _before(self, window: int) -> tuple[_Key, _Row] | None:
         if window in self._current:
             return self._current[window]
-        probe, found = time_words(np.array([[window]])), []
-        for run in self.runs:
-            at, _ = stretches(run, probe)
-            if len(at):
-                found.append(run.take(at))
-        merged = merge(COUNT, found) if found else None
+        merged = as_set(self.runs).matching(COUNT, time_words(np.array([[window]])))
         if merged is None or not merged.rows:
             return None
         keys = times_of(merged.words[:, -1]).tolist()

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, lookup
+from headrace.relation.arrangement import lookup
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate
+from headrace.relation.runset import AnyRun
 from headrace.rings import Payload
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer

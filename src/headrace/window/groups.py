@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, lookup, scan
+from headrace.relation.arrangement import lookup, scan
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.runset import AnyRun
 from headrace.rings import COUNT
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer

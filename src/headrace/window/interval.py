@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, runs_to_merge
+from headrace.relation.arrangement import runs_to_merge
 from headrace.relation.kernels import Words
 from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.runset import AnyRun
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product

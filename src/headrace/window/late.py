@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from headrace.relation.arrangement import AnyRun
 from headrace.relation.run import merge
+from headrace.relation.runset import AnyRun
 from headrace.rings import COUNT
 from headrace.window.exact import times_of
 from headrace.window.window_view import SIDES, WindowView

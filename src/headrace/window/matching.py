@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from headrace.relation.arrangement import AnyRun
 from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.runset import AnyRun
 from headrace.rings import Group
 from headrace.rings.double import Compensated
 from headrace.window.arrivals import Arrivals

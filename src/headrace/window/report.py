@@ -9,8 +9,8 @@ from headrace.explain.graph import Edge, Graph, Node
 from headrace.explain.parts import Fact, Section
 from headrace.explain.report import THEORY, Arrangement, Report, Subject, last_step, state
 from headrace.explain.words import counted
-from headrace.relation.arrangement import AnyRun
 from headrace.relation.duration import Duration
+from headrace.relation.runset import AnyRun
 from headrace.window.emitted import ANSWERS
 from headrace.window.window_view import ESTIMATOR_STATE, LATE, WindowView
 

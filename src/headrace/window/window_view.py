@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewChange, ViewKernel
 from headrace.plan.expression import Expression
 from headrace.relation import kernels
-from headrace.relation.arrangement import AnyRun, scan
+from headrace.relation.arrangement import scan
 from headrace.relation.columns import take_column
 from headrace.relation.keys import KeyLayout, validity
 from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.runset import AnyRun
 from headrace.rings import COUNT, Group
 from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer

@@ -1,0 +1,261 @@
+"""Run sets: all runs of an arrangement, searched and read as one.
+
+The runs may be those of one bucket, or of all buckets. In the second case most runs hold the keys of one bucket only,
+and the bucket of a probe tells in which of them to look (`Router`). A run that has entries of all buckets is looked at
+for every probe. Without a router, every run is: the sum over all runs is the same, it only takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.relation import kernels, probing
+from headrace.relation.kernels import Positions, Words
+from headrace.relation.run import Place, Run, Values, consolidate, refit, widen
+from headrace.relation.runfile import StoredRun
+from headrace.rings import Gathering, Group, Payload
+
+AnyRun: TypeAlias = Run | StoredRun
+Router = Callable[[Words], NDArray[np.int32]]
+"""A function that tells in which bucket the entries with some keys lie, or with keys that begin with these words."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of several runs: the run of each (by number), its position there, and the probe that it belongs to."""
+
+    runs: Positions
+    positions: Positions
+    owners: Positions
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def take(self, at: NDArray[np.integer]) -> Entries:
+        """Pick entries."""
+        return Entries(self.runs[at], self.positions[at], self.owners[at])
+
+
+class RunSet(Sequence[AnyRun]):
+    """The runs of an arrangement.
+
+    Parameters
+    ----------
+    homes : the bucket of each run, -1 for a run that has entries of all buckets; None if there is one bucket only.
+    buckets : how many buckets there are.
+    """
+
+    def __init__(
+        self,
+        runs: Iterable[AnyRun],
+        homes: Sequence[int] | None = None,
+        buckets: int = 1,
+        router: Router | None = None,
+    ) -> None:
+        self.runs = tuple(runs)
+        self.homes = homes
+        self.buckets = buckets
+        self.router = router
+        self._last: tuple[Words, NDArray[np.int64]] | None = None  # the keys looked for last, and what was found
+
+    @overload
+    def __getitem__(self, index: int) -> AnyRun: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AnyRun]: ...
+    def __getitem__(self, index: int | slice) -> AnyRun | Sequence[AnyRun]:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[AnyRun]:
+        return iter(self.runs)
+
+    @property
+    def rows(self) -> int:
+        """How many entries all runs have."""
+        return sum(run.rows for run in self.runs)
+
+    def with_run(self, run: Run) -> RunSet:
+        """The same runs and one more, which may have entries of all buckets."""
+        homes = None if self.homes is None else [*self.homes, -1]
+        out = RunSet([*self.runs, run], homes, self.buckets, self.router)
+        if self._last is not None:  # whoever looks for the same keys again has only one run to search
+            probes, found = self._last
+            more = RunSet([run]).find(probes)
+            more[0] = len(self.runs)
+            out._last = probes, np.concatenate([found, more], axis=1)
+        return out
+
+    # -- searching ----------------------------------------------------------------------------------------------------
+
+    def find(self, probes: Words) -> NDArray[np.int64]:
+        """Find the stretches of keys that begin with a probe: columns (run, first, last, probe), ordered by run."""
+        if not probes.shape[1] or not self.runs:
+            return np.zeros((4, 0), np.int64)
+        if self._last is not None and self._last[0] is probes:
+            return self._last[1]
+        asked, probes = probes, np.ascontiguousarray(probes)
+        order, starts = self._routed(probes)
+        while True:
+            missing = np.zeros(1, np.int64)
+            found: NDArray[np.int64] = probing.find(self._places, probes, order, starts, missing)
+            if not missing[0]:
+                break
+            self._verify("words")
+        self._last = asked, found
+        return found
+
+    def entries(self, probes: Words) -> Entries:
+        """All entries whose keys begin with one of the probes."""
+        return Entries(*probing.expand(self.find(probes)))
+
+    def lookup(self, group: Group, probes: Words) -> Payload:
+        """Sum, over the runs, the payloads of each probed key (zero where there is none)."""
+        m, found = probes.shape[1], self.find(probes)
+        total = group.zeros(m)
+        if not found.shape[1]:
+            return total
+        if isinstance(group, Gathering):
+            edges = np.flatnonzero(np.diff(found[0], prepend=-1, append=-1))
+            for start, stop in pairwise(edges):
+                run, positions = self.runs[found[0, start]], found[1, start:stop]
+                run.check(positions)
+                group.gather(total, run.payload, positions, found[3, start:stop])
+            return total
+        return group.sum_by(self.payload(found[0], found[1]), found[3], m)
+
+    def matching(self, group: Group, probes: Words) -> Run | None:
+        """Add up all entries whose keys begin with one of the probes, which are distinct; None if there are none."""
+        entries = self.entries(probes)
+        if not len(entries):
+            return None
+        found = self.take(entries)
+        return consolidate(group, found.words, found.payload, found.values)
+
+    def _routed(self, probes: Words) -> tuple[Positions, Positions]:
+        """The probes by bucket."""
+        m = probes.shape[1]
+        if self.router is None or self.homes is None:
+            return np.arange(m), np.array([0, m])
+        order, starts = np.empty(m, np.int64), np.empty(self.buckets + 1, np.int64)
+        kernels.split_by(self.router(probes), self.buckets, order, starts)
+        return order, starts
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def payload(self, runs: Positions, positions: Positions) -> Payload:
+        """Copy payloads out, verified."""
+        self._ensure("payload", runs, positions)
+        out = []
+        for i, column in enumerate(self.runs[int(runs[0])].payload if len(runs) else self._any_payload):
+            shape = (len(runs), *column.shape[1:])
+            size = int(np.prod(column.shape[1:], dtype=np.int64))
+            copied = np.empty(len(runs) * size, np.uint64)
+            probing.gather(self._payload_at[i], size, runs, positions, copied)
+            out.append(copied.view(column.dtype).reshape(shape))
+        return tuple(out)
+
+    def words(self, runs: Positions, positions: Positions, begin: int = 0, width: int | None = None) -> Words:
+        """Copy the words of keys out, from word number `begin` on; narrower keys are widened to `width` words."""
+        self._ensure("words", runs, positions)
+        width = max(self._widths, default=begin) if width is None else width
+        if len(self._widths) <= 1:
+            return self._gathered(runs, positions, begin, width)
+        out = np.zeros((width - begin, len(runs)), np.uint64)
+        width_of = np.array([run.words.shape[0] for run in self.runs])[runs]
+        for own in self._widths:
+            at = np.flatnonzero(width_of == own)
+            out[:, at] = widen(self._gathered(runs[at], positions[at], begin, own), width - begin)
+        return out
+
+    def _gathered(self, runs: Positions, positions: Positions, begin: int, width: int) -> Words:
+        out = np.empty((width - begin, len(runs)), np.uint64)
+        probing.gather_keys(self._places, runs, positions, begin, out)
+        return out
+
+    def take(self, entries: Entries) -> Run:
+        """Copy entries out, verified. The result is no run in that its keys may come twice and in any order."""
+        words = self.words(entries.runs, entries.positions)
+        payload = self.payload(entries.runs, entries.positions)
+        return Run(words, payload, self._values(entries))
+
+    def _values(self, entries: Entries) -> Values:
+        if not self.runs or not self.runs[0].values:
+            return {}
+        if not len(entries):
+            return {name: column.slice(0, 0) for name, column in self.runs[0].values.items()}
+        edges = np.flatnonzero(np.diff(entries.runs, prepend=-1, append=-1))
+        parts: list[Values] = []
+        for start, stop in pairwise(edges):
+            parts.append(self.runs[int(entries.runs[start])].values_at(entries.positions[start:stop]))
+        return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
+
+    @property
+    def _any_payload(self) -> Payload:
+        return self.runs[0].payload
+
+    # -- widths -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        """The widths of the keys: runs of strings are as wide as their longest, all others are alike."""
+        return sorted({run.words.shape[0] for run in self.runs})
+
+    def fitted(self, probes: Words) -> Iterator[tuple[RunSet, Words, Positions]]:
+        """Bring whole keys to the width of the runs they are looked for in; with the positions of those that fit.
+
+        A key that is too long for a run is not in that run.
+        """
+        for width in self._widths:
+            words, possible = refit(probes, width)
+            if len(self._widths) == 1:
+                yield self, words, possible
+                return
+            chosen = [i for i, run in enumerate(self.runs) if run.words.shape[0] == width]
+            homes = None if self.homes is None else [self.homes[i] for i in chosen]
+            yield RunSet([self.runs[i] for i in chosen], homes, self.buckets, self.router), words, possible
+
+    # -- places and flags ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _held(self) -> list[Place]:
+        return [run.place for run in self.runs]
+
+    @cached_property
+    def _places(self) -> NDArray[np.uint64]:
+        places = np.array([place.row for place in self._held], np.uint64).reshape(len(self.runs), probing.PLACE)
+        if self.homes is not None:
+            places[:, probing.HOME] = np.array(self.homes, np.int64).view(np.uint64)
+        return places
+
+    @cached_property
+    def _payload_at(self) -> NDArray[np.uint64]:
+        return np.array([place.payload for place in self._held], np.uint64).T.copy()
+
+    @cached_property
+    def _ready(self) -> dict[str, NDArray[np.uint64]]:
+        return {part: np.array([p.ready[part] for p in self._held], np.uint64) for part in ("words", "payload")}
+
+    def _ensure(self, part: str, runs: Positions, positions: Positions) -> None:
+        # Again and again, because other threads that search the same files may clear marks.
+        while probing.mark(self._ready[part], self._places[:, probing.WANTED], runs, positions):
+            self._verify(part)
+
+    def _verify(self, part: str) -> None:
+        """Verify the blocks of rows that a search has marked."""
+        for run in self.runs:
+            run.verify_wanted(part)
+
+
+def as_set(runs: Sequence[AnyRun]) -> RunSet:
+    """Some runs as a set."""
+    return runs if isinstance(runs, RunSet) else RunSet(runs)
