@@ -135,7 +135,7 @@ class GroupsAnswer:
     def _groups(self, reader: Reader) -> pa.Table:
         root, state = reader.root, reader.arrangements
         return pa.concat_tables(
-            [frames.view_bucket(root, self.layout, self.name, state, bucket) for bucket in range(reader.buckets)]
+            [frames.view_bucket(root, self.layout, self.name, state, b, reader.buckets) for b in range(reader.buckets)]
         )
 
     def _changed_groups(self, reader: Reader) -> pa.Table:

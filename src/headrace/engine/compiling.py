@@ -91,7 +91,9 @@ def _run(
     for name, kernel in views.items():
         if isinstance(kernel, TreeView):
             layout, state = kernel.layout, program.state
-            groups = [frames.view_bucket(program.root, layout, name, state, bucket) for bucket in range(_BUCKETS)]
+            groups = [
+                frames.view_bucket(program.root, layout, name, state, bucket, _BUCKETS) for bucket in range(_BUCKETS)
+            ]
             arranged(layout.plan, pa.concat_tables(groups).rename_columns([o.name for o in layout.plan.outputs]))
 
 

@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from headrace.operators.aggregate import empty_total, read, read_pieces
 from headrace.operators.closed import read_closed
+from headrace.operators.delivery import one_bucket
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.change import ChangeBatch
 from headrace.relation.layout import TableLayout
 from headrace.relation.reading import read_rows
-from headrace.relation.runfile import StoredRun
+from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, STEP, Column, ddl
 from headrace.relation.types import SqlType
-from headrace.runtime.log import Arrangements, BucketState
+from headrace.runtime.log import Arrangements
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import arrow_schema, final_arrangement, table_arrangement, view_arrangement
 
@@ -37,8 +38,8 @@ def table_pieces(
     root: str, layout: TableLayout, state: Arrangements, bucket: int, names: Collection[str]
 ) -> Iterator[pa.Table]:
     """Read columns of one bucket of a table with their multiplicities, some rows at a time, as views into its files."""
-    own = state.get(table_arrangement(layout.schema.name), {}).get(bucket, BucketState())
-    return (batch.to_arrow() for batch in read_rows(layout, OPEN.of(root, own), names, _BATCH_ROWS))
+    states = state.get(table_arrangement(layout.schema.name), {})
+    return (batch.to_arrow() for batch in read_rows(layout, OPEN.of(root, states, bucket), names, _BATCH_ROWS))
 
 
 def table_bucket(
@@ -64,13 +65,13 @@ def _changed(layout: TableLayout, names: Collection[str]) -> list[Column]:
     return [column for column in layout.schema.change_columns if column.name in names or column.name == DIFF]
 
 
-def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> pa.Table:
+def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int, buckets: int) -> pa.Table:
     """Read one bucket of a view as k0.., a0..; the total of a view without GROUP BY is never missing."""
     groups = read(layout, _parts(root, layout, name, state, bucket))
     if final_arrangement(name) in state:
         closed = (piece.select(groups.column_names) for piece in closed_pieces(root, layout, name, state, bucket))
         groups = pa.concat_tables([groups, *closed])
-    if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == total_bucket(state, name):
+    if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == one_bucket(buckets):
         groups = empty_total(layout)
     return repeated(layout, groups)
 
@@ -80,7 +81,7 @@ def view_pieces(
 ) -> Iterator[pa.Table]:
     """Read a view as k0.., a0.., bucket after bucket, about `rows` groups at a time."""
     if layout.plan.shape is Shape.TOTAL:  # one row, which may not be stored
-        yield from (view_bucket(root, layout, name, state, bucket) for bucket in range(buckets))
+        yield from (view_bucket(root, layout, name, state, bucket, buckets) for bucket in range(buckets))
         return
     for bucket in range(buckets):
         for groups in read_pieces(layout, _parts(root, layout, name, state, bucket), rows):
@@ -99,8 +100,7 @@ def closed_pieces(
     since: int = 0,
 ) -> Iterator[pa.Table]:
     """Read the groups of one bucket of a view that steps after `since` closed, each with its closing step."""
-    own = state.get(final_arrangement(name), {}).get(bucket, BucketState())
-    return read_closed(layout, OPEN.of(root, own), rows, since)
+    return read_closed(layout, OPEN.of(root, state.get(final_arrangement(name), {}), bucket), rows, since)
 
 
 def closed_bucket(
@@ -126,17 +126,8 @@ def closed_frame(
     return _frame(spark, columns, buckets, lambda bucket: [closed_bucket(root, layout, name, own, bucket, since)])
 
 
-def _parts(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> dict[str, list[StoredRun]]:
-    return {
-        part: OPEN.of(root, state.get(view_arrangement(name, part), {}).get(bucket, BucketState()))
-        for part in layout.arrangements
-    }
-
-
-def total_bucket(state: Arrangements, name: str) -> int:
-    """The one bucket that a view without GROUP BY lives in (any, while it is empty)."""
-    used = [bucket for bucket, own in state.get(view_arrangement(name, "groups"), {}).items() if own.runs]
-    return used[0] if used else 0
+def _parts(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> dict[str, list[AnyRun]]:
+    return {part: OPEN.of(root, state.get(view_arrangement(name, part), {}), bucket) for part in layout.arrangements}
 
 
 def repeated(layout: ViewLayout, groups: pa.Table) -> pa.Table:
@@ -217,7 +208,8 @@ def view_frame(
     """A view's groups (k0.., a0..) as a DataFrame, one partition per bucket."""
     names = {*(view_arrangement(name, part) for part in layout.arrangements), final_arrangement(name)}
     own = {key: value for key, value in state.items() if key in names}
-    return _frame(spark, slot_columns(layout), buckets, lambda bucket: [view_bucket(root, layout, name, own, bucket)])
+    columns = slot_columns(layout)
+    return _frame(spark, columns, buckets, lambda bucket: [view_bucket(root, layout, name, own, bucket, buckets)])
 
 
 def _frame(

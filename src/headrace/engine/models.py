@@ -145,12 +145,12 @@ class Covariance(KeptHandle):
         kernel = cast(KeepsMoments, self.planned.kernel)  # no other kernel is planned for moments
         answer, names = kernel.answer, self._answer.variables
         ring = Ring(answer.degree)
-        buckets = reader.states(self.name, MOMENTS)
+        states = reader.states(self.name, MOMENTS)
         tables, rows = [], []
         kinds = {name: kind for name, kind, _ in self._answer.analysed.schema}
         schema = pa.schema([pa.field(name, kinds[name].arrow) for name in self.groups])
-        for bucket in sorted(buckets):
-            run = scan(ring, OPEN.of(reader.root, buckets[bucket]))
+        for bucket in range(reader.buckets):
+            run = scan(ring, OPEN.of(reader.root, states, bucket))
             if run is None:
                 continue
             run = run.take(np.flatnonzero(alive(run.payload)))

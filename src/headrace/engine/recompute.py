@@ -269,8 +269,8 @@ class Recomputer:
             }
             after = view.run_of(self._answer(view, tables, state))
             arrangement = view_arrangement(name, view.part)
-            old = snapshot.arrangements.get(arrangement, {}).get(0, BucketState())
-            summary, difference = view.change(scan(view.arrangements[view.part], OPEN.of(root, old)), after)
+            old = OPEN.of(root, snapshot.arrangements.get(arrangement, {}), 0)
+            summary, difference = view.change(scan(view.arrangements[view.part], old), after)
             runs = (self._write(after),) if after.rows else ()
             result.buckets[arrangement] = {0: BucketState(runs, after.rows)}
             result.summaries[name] = summary

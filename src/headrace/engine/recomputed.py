@@ -14,7 +14,6 @@ from headrace.engine.recompute import ANSWER, RecomputedQuery
 from headrace.relation.arrangement import scan
 from headrace.relation.schema import DIFF
 from headrace.rings import COUNT
-from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
 
 if TYPE_CHECKING:
@@ -48,8 +47,10 @@ class StoredAnswer:
 
     def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
         kernel, root = self.kernel, reader.root
-        state = reader.states(self.name, ANSWER).get(0, BucketState())
-        frame = frames.answer_frame(spark, kernel.columns, lambda: kernel.rows_of(scan(COUNT, OPEN.of(root, state))))
+        states = reader.states(self.name, ANSWER)
+        frame = frames.answer_frame(
+            spark, kernel.columns, lambda: kernel.rows_of(scan(COUNT, OPEN.of(root, states, 0)))
+        )
         return frame.toDF(*self.schema.names)
 
     def changes(self, reader: Reader) -> pa.Table:

@@ -23,11 +23,12 @@ from headrace.plan.view import Shape
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import TableSchema
 from headrace.runtime.closing import ClosingTask, close_bucket
-from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.log import RECENT, Arrangements, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
 from headrace.runtime.spark import run_each
 from headrace.runtime.stages import each
+from headrace.runtime.tasks import spread
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,14 @@ class Windows:
     def _run(self, tasks: list[ClosingTask], program: Program, result: BucketResult, by_job: bool) -> None:
         for task in tasks:
             written = _files(result.buckets)
-            names = [view_arrangement(task.view, part) for part in task.closing.layout.arrangements]
-            state = _state(self._store.snapshot, result, [*names, final_arrangement(task.view)])
-            result.add(self._close_buckets(task, replace(program, tables=(), state=state), names, by_job))
+            rings = {view_arrangement(task.view, part): r for part, r in task.closing.layout.arrangements.items()}
+            for name, ring in rings.items():  # windows close bucket by bucket
+                state = _state(self._store.snapshot, result, [name])
+                if RECENT in state[name]:
+                    result.add(spread(replace(program, tables=(), state=state), name, ring))
+            written |= _files(result.buckets)
+            state = _state(self._store.snapshot, result, [*rings, final_arrangement(task.view)])
+            result.add(self._close_buckets(task, replace(program, tables=(), state=state), [*rings], by_job))
             self._discard(written - _files(result.buckets))
 
     def _close_buckets(self, task: ClosingTask, program: Program, names: list[str], by_job: bool) -> BucketResult:

@@ -171,10 +171,8 @@ class WindowAnswers:
         yield self.table(reader)
 
     def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
-        states, root, spec = list(reader.states(self.name, ANSWERS).values()), reader.root, self.kernel.spec
-        return frames.answer_frame(
-            spark, _COLUMNS, lambda: read_answers(spec, [run for state in states for run in OPEN.of(root, state)])
-        )
+        states, root, spec = reader.states(self.name, ANSWERS), reader.root, self.kernel.spec
+        return frames.answer_frame(spark, _COLUMNS, lambda: read_answers(spec, OPEN.of_all(root, states)))
 
     def changes(self, reader: Reader) -> pa.Table:
         return read_answers(self.kernel.spec, reader.changes(self.name), diff=DIFF)

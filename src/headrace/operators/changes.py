@@ -7,7 +7,7 @@ out of a run stay words (`relation.coded`) until an expression reads their value
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.plan.tree import Field
-from headrace.relation.coded import Coded, Column, coded, concatenated, nulls_of, take_any, values
+from headrace.relation.coded import Coded, Column, coded, concatenated, lead_of_words, nulls_of, take_any, values
 from headrace.relation.columns import take_column
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, consolidate, take_values
@@ -137,6 +137,14 @@ class RowLayout:
     def probes(self, run: Run) -> Words:
         """The keys of a run's entries, to look for elsewhere."""
         return np.ascontiguousarray(run.words[: self.key_width])
+
+    def lead(self, places: Sequence[int], words: Words) -> NDArray[np.uint64]:
+        """The word that decides the bucket of entries, if these fields do; keys suffice if all of them are keys."""
+        rows: list[int] = []
+        for name in (self.names[place] for place in places):
+            own = self._slices[name]
+            rows += range(own.start, own.stop - int(self.variables.kinds[name].nullable))
+        return lead_of_words(words[rows], self.seed)
 
     def column(self, name: str, run: Run, at: Positions | None = None) -> Coded:
         """One field of a run's entries: of all, or of those at some positions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,14 @@ from headrace.operators.join import more_than_one
 from headrace.operators.kernel import Evaluated, State, ViewChange
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.operator import Operator, OperatorLayout
-from headrace.operators.placement import Way
+from headrace.operators.placement import Places, Way
 from headrace.plan.tree import Aggregation
 from headrace.plan.view import Shape
 from headrace.relation import kernels
 from headrace.relation.coded import coded, lead_of_words, values
 from headrace.relation.columns import whole
 from headrace.relation.kernels import Words
+from headrace.relation.residence import Lead
 from headrace.relation.run import Run
 from headrace.rings import Group
 
@@ -85,6 +86,9 @@ class GroupLayout(OperatorLayout):
         else:
             found = {bucket: self.parts(changes, judged=to.judged) for bucket in to.one}
         return ((bucket, part, run) for bucket, parts in found.items() for part, run in parts.items())
+
+    def decides(self, part: str, places: Places) -> Lead:
+        return partial(self._lead, partition=places)
 
     def operator(self, state: State) -> Operator:
         return GroupOperator(self, state)

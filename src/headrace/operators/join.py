@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from headrace.plan.tree import FLAG, Field, Join, JoinKind
 from headrace.relation.arrangement import lookup, scan
 from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
+from headrace.relation.residence import Lead
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT, Group
@@ -107,6 +108,15 @@ class JoinLayout(OperatorLayout):
             if self.passes_absent(side):  # and then this side is not in every bucket: each row is given once
                 yield from to.deliver(self.absent_rows(side), self.absent_part(side), absent)
         yield from to.deliver(rows, self.parts[side], changes)
+
+    def decides(self, part: str, places: Places) -> Lead:
+        return partial(self.rows[self.side_of(part)].lead, places)
+
+    def searched_by(self, part: str, places: Places) -> bool:
+        return all(place < self.node.keys for place in places)
+
+    def side_of(self, part: str) -> int:
+        return self.parts.index(part)
 
     def operator(self, state: State) -> Operator:
         return JoinOperator(self, state)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
 from headrace.relation.columns import take_column
+from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
 from headrace.rings import Group
@@ -121,6 +122,20 @@ class Reduced:
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
 
 
+@dataclass(frozen=True)
+class InOnePass:
+    """A view whose buckets are changed all at once, as if they were one.
+
+    Parameters
+    ----------
+    kernel : the same view with one bucket.
+    residences : in which bucket each entry of its arrangements lies.
+    """
+
+    kernel: ViewKernel
+    residences: Mapping[str, Residence]
+
+
 class ViewKernel(Protocol):
     """A maintained view as pure functions over runs.
 
@@ -175,6 +190,11 @@ class ViewKernel(Protocol):
         Empty if the answer does not follow from the rows of each source by themselves.
         """
         return ()
+
+    @property
+    def in_one_pass(self) -> InOnePass | None:
+        """How a small step changes all buckets of the view at once; None if the view is kept bucket by bucket."""
+        return None
 
     def feed_of(self, part: str) -> FeedId | None:
         """The feed that a part carries to Catalyst; None for any other part."""

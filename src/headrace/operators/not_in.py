@@ -80,8 +80,8 @@ class NotInOperator(Operator):
         self.keep(self.layout.seen_part, more)
         after = before + (self._seen([more]) if more is not None else 0)
         was, now = _mode(before), _mode(after)
-        theirs = list(self.before(self.layout.right_part))
-        later = [*theirs, right] if right is not None else theirs
+        theirs = as_set(self.before(self.layout.right_part))
+        later = theirs if right is None else theirs.with_run(right)
         if was != now:
             mine = scan(COUNT, self.before(self.layout.left_part))
             sums = [run for run in (mine, left) if run is not None]

@@ -22,6 +22,7 @@ from headrace.relation import kernels
 from headrace.relation.arrangement import growth
 from headrace.relation.coded import Coded, coded
 from headrace.relation.kernels import Positions, Words
+from headrace.relation.residence import Lead
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import AnyRun, Entries, RunSet
 from headrace.relation.types import sql_type
@@ -65,6 +66,18 @@ class OperatorLayout(ABC):
     def shared(self, everywhere: Places) -> Collection[str]:
         """The parts that are the same in every bucket, if these sides are in every bucket."""
         return ()
+
+    def decides(self, part: str, places: Places) -> Lead:
+        """The function that gives the word which decides the bucket of an entry: a hash of the fields at `places`."""
+        raise NotImplementedError(f"{type(self).__name__} has all entries in one bucket")
+
+    def searched_by(self, part: str, places: Places) -> bool:
+        """Whether all fields at `places` are among the keys by which a part is searched."""
+        return True
+
+    def side_of(self, part: str) -> int:
+        """The side whose rows a part keeps."""
+        return 0
 
     def refused(self, rows: Evaluated) -> dict[int, str]:
         """The rows of a table that this operator cannot take, with the reason."""

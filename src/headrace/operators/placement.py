@@ -62,10 +62,15 @@ class Route:
 
 @dataclass(frozen=True)
 class Placement:
-    """The places of all operators and the routes of all feeds."""
+    """The places of all operators, the routes of all feeds, and where the rows of each side lie.
+
+    Rows that stay where an earlier operator gave them may lie in any bucket, if they do not have the fields that
+    decided it; `lies` is None then.
+    """
 
     places: tuple[Place, ...]
     routes: dict[FeedId, Route]
+    lies: dict[tuple[int, int], Places | None]  # per operator and side: the fields that decide the bucket of its rows
 
     @property
     def stages(self) -> int:
@@ -91,12 +96,14 @@ class Placer:
         """Decide for every operator, from the tables upwards."""
         places: list[Place] = []
         routes: dict[FeedId, Route] = {}
+        lies: dict[tuple[int, int], Places | None] = {}
         for number, node in enumerate(self.tree.nodes):
             partition, why = self._partition[number]
             everywhere = self._everywhere(number)
             # A total has a row before any input row has come; it gives this row after the first stage.
             stage = int(number in self.tree.totals)
             for side, port in enumerate(node.ports):
+                lies[number, side] = self._lies(number, side)
                 for i, feed in enumerate(port.feeds):
                     way = self._way(number, side, feed)
                     reason = None if feed.producer is None else self._reason(feed)
@@ -105,7 +112,7 @@ class Placer:
                         moved = way is not Way.STAY or reason is not None
                         stage = max(stage, places[feed.producer].stage + moved)
             places.append(Place(stage, partition, everywhere, why))
-        return Placement(tuple(places), routes)
+        return Placement(tuple(places), routes, lies)
 
     def _reason(self, feed: Feed) -> str | None:
         computes = any(expression.op != "column" for expression in feed.expressions)
@@ -259,6 +266,15 @@ class Placer:
         named = [tuple(port.fields[i].name for i in places) for places in common or []]
         given = {field.name for field in node.fields}
         return [names for names in named if set(names) <= given]
+
+    def _lies(self, number: int, side: int) -> Places | None:
+        """The fields that decide in which bucket the rows of a side lie; None if that cannot be told from the rows."""
+        common: list[Places] | None = None
+        for feed in self.tree.nodes[number].ports[side].feeds:
+            stays = self._way(number, side, feed) is Way.STAY
+            own = self._given(feed, self._partition) if stays else [self._partition[number][0]]
+            common = own if common is None else [places for places in common if places in own]
+        return common[0] if common else None
 
     def _spread(self, number: int, side: int) -> Places:
         """The fields by which rows of tables are spread, where any bucket would do."""

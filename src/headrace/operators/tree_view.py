@@ -21,7 +21,18 @@ from headrace.operators.feeds import fed, repeated
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
 from headrace.operators.keeping import Keeping
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, Traffic, ViewKernel
+from headrace.operators.kernel import (
+    Evaluated,
+    Incoming,
+    InOnePass,
+    Lifted,
+    MapSide,
+    Reduced,
+    Sent,
+    State,
+    Traffic,
+    ViewKernel,
+)
 from headrace.operators.layout import ViewLayout
 from headrace.operators.not_in import NotInLayout
 from headrace.operators.operator import Operator, OperatorLayout, given
@@ -29,6 +40,7 @@ from headrace.operators.placement import Placement, Placer
 from headrace.operators.top import TopLayout
 from headrace.plan.expression import Expression
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
+from headrace.relation.residence import Residence
 from headrace.rings import Group
 
 _FEED = "feed"
@@ -129,6 +141,24 @@ class TreeView(ViewKernel):
 
     def home(self, part: str, bucket: int) -> int:
         return 0 if part in self._shared else bucket
+
+    @cached_property
+    def in_one_pass(self) -> InOnePass | None:
+        residences = {}
+        for number, layout in enumerate(self.layouts):
+            for part in layout.arrangements:
+                if part in self._shared:
+                    residences[part] = Residence(self.buckets, None, self.home(part, 0))
+                    continue
+                places = self.placement.lies[number, layout.side_of(part)]
+                if places is None:
+                    return None
+                if not places:
+                    residences[part] = Residence(self.buckets, None, one_bucket(self.buckets))
+                else:
+                    lead, by_key = layout.decides(part, places), layout.searched_by(part, places)
+                    residences[part] = Residence(self.buckets, lead, by_key=by_key)
+        return InOnePass(replace(self, buckets=1), residences)
 
     @cached_property
     def seeds(self) -> Lifted:

@@ -111,12 +111,12 @@ def counts(payload: Payload) -> NDArray[Any]:
     return first if first.ndim == 1 else first[:, 0]
 
 
-def growth(group: Group, before: Sequence[AnyRun], change: Run) -> int:
-    """Estimate by how many entries a change makes an arrangement grow, from a sample of them.
+def growth(group: Group, before: Sequence[AnyRun], change: Run, sample_size: int | None = _SAMPLE) -> int:
+    """Estimate by how many entries a change makes an arrangement grow, from a sample of them; None looks at all.
 
     It only decides when runs are merged, and is exact again after every full merge.
     """
-    sample = np.arange(0, change.rows, max(1, change.rows // _SAMPLE))
+    sample = np.arange(0, change.rows, 1 if sample_size is None else max(1, change.rows // sample_size))
     was = counts(lookup(group, before, np.ascontiguousarray(change.words[:, sample])))
     now = was + counts(change.payload)[sample]
     return round(change.rows * float(((now != 0).astype(int) - (was != 0)).mean())) if len(sample) else 0

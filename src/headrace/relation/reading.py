@@ -16,13 +16,11 @@ from headrace.relation.change import ChangeBatch
 from headrace.relation.kernels import Words
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, concatenate_words, consolidate, merge
-from headrace.relation.runfile import StoredRun
+from headrace.relation.runset import AnyRun
 from headrace.rings import COUNT
 
 
-def read_rows(
-    layout: TableLayout, runs: Sequence[StoredRun], names: Collection[str], most: int
-) -> Iterator[ChangeBatch]:
+def read_rows(layout: TableLayout, runs: Sequence[AnyRun], names: Collection[str], most: int) -> Iterator[ChangeBatch]:
     """Read columns of the rows of one bucket, each with its count, about so many at a time, in any order.
 
     The columns may be views into the files: copy them to keep them.
@@ -46,7 +44,7 @@ def read_rows(
             yield from _batch(layout, entries if there.all() else entries.take(there), names)
 
 
-def _removed(runs: Sequence[StoredRun]) -> Words:
+def _removed(runs: Sequence[AnyRun]) -> Words:
     """Return the keys of all entries that delete rows, ascending."""
     found = []
     for run in runs:

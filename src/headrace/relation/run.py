@@ -7,7 +7,7 @@ cannot be read back from its words (strings, or the other columns of a table's r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,15 @@ class Run:
     def values_at(self, positions: Positions) -> Values:
         """Copy values of entries out."""
         return take_values(self.values, positions)
+
+    def select(self, names: Collection[str]) -> Run:
+        """The same run with some of its values only."""
+        return Run(self.words, self.payload, {name: self.values[name] for name in self.values if name in names})
+
+    def slice(self, start: int, stop: int) -> Run:
+        """The entries from one position up to another, not copied."""
+        values = {name: column.slice(start, stop - start) for name, column in self.values.items()}
+        return Run(self.words[:, start:stop], tuple(column[start:stop] for column in self.payload), values)
 
     @cached_property
     def place(self) -> Place:

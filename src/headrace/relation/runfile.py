@@ -41,8 +41,8 @@ _BLOCK_BYTES = 8 * _BLOCK_WORDS
 SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
 
 
-def encode(run: Run) -> bytearray:
-    """Lay a run out as the bytes of a file."""
+def encode(run: Run, buckets: NDArray[np.int32] | None = None) -> bytearray:
+    """Lay a run out as the bytes of a file; `buckets` has the bucket of each entry, if they lie in several."""
     buffers: list[NDArray[Any]] = [np.ascontiguousarray(run.words).reshape(-1)]
     buffers += [np.ascontiguousarray(column) for column in run.payload]
     columns = []
@@ -50,6 +50,8 @@ def encode(run: Run) -> bytearray:
         parts = _array_buffers(array)
         columns.append({"name": name, "type": str(sql_type(array.type)), "parts": [p is not None for p in parts]})
         buffers += [part for part in parts if part is not None]
+    if buckets is not None:
+        buffers.append(np.ascontiguousarray(buckets))
     spans, at = [], 0
     for buffer in buffers:
         spans.append((at, buffer.nbytes))
@@ -64,6 +66,7 @@ def encode(run: Run) -> bytearray:
         "spans": spans,
         "blocks": blocks,
         "last": [int(word) for word in run.words[:, -1]] if run.rows else [],
+        "buckets": buckets is not None,
     }
     text = json.dumps(meta, separators=(",", ":")).encode()
     head = _PREAMBLE.size + 4 + len(text)
@@ -191,6 +194,13 @@ class StoredRun:
                 parts[2] = pa.py_buffer(b"")  # strings that are all empty have no bytes, but Arrow wants a buffer
             out[column["name"]] = pa.Array.from_buffers(SqlType.parse(column["type"]).arrow, self.rows, parts)
         return out
+
+    def in_bucket(self, bucket: int) -> Run:
+        """The entries of one bucket, of a run that has those of several."""
+        assert self.meta["buckets"]
+        start, size = self.meta["spans"][-1]
+        self._check_bytes(np.array([start]), np.array([start + size]))
+        return self.take(np.flatnonzero(self._buffer(-1).view(np.int32) == bucket))
 
     def select(self, names: Collection[str]) -> StoredRun:
         """The same run with some of its values only: the others are neither read nor verified."""

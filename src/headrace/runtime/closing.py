@@ -13,7 +13,7 @@ from headrace.relation.run import Run
 from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
-from headrace.runtime.tasks import store, write_run
+from headrace.runtime.tasks import Held, store, write_run
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResu
     """Close the groups of one bucket; its runs may be merged into fewer, smaller ones."""
     layout, result = task.closing.layout, BucketResult()
     names = {part: view_arrangement(task.view, part) for part in layout.arrangements}
-    before = {part: program.bucket_state(name, bucket) for part, name in names.items()}
-    state = {part: OPEN.of(program.root, own) for part, own in before.items()}
+    before = {part: program.states(name).get(bucket, BucketState()) for part, name in names.items()}
+    state = {part: OPEN.opened(program.root, own) for part, own in before.items()}
     closed = close(task.closing, state, task.until, task.step)
     if closed is None:
         return result
@@ -42,9 +42,7 @@ def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResu
             result.buckets.setdefault(names[part], {})[bucket] = BucketState(kept, live)
     if closed.groups.rows:
         final = final_arrangement(task.view)
-        there = program.bucket_state(final, bucket)
-        live, runs = there.live + closed.groups.rows, OPEN.of(program.root, there)
-        store(program, final, bucket, layout.ring, closed.groups, live, there, runs, result)
+        store(program, Held.of(program, final, bucket), layout.ring, closed.groups, closed.groups.rows, result)
         result.closed[task.view] = closed.groups.rows
     return result
 

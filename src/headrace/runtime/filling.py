@@ -56,8 +56,8 @@ def stored_rows(
 ) -> Iterator[ChangeBatch]:
     """Read columns of a table's stored rows in some buckets, at most `most` entries at a time."""
     for bucket in buckets:
-        state = program.bucket_state(table_arrangement(task.name), bucket)
-        yield from read_rows(task.layout, OPEN.of(program.root, state), names, most)
+        states = program.states(table_arrangement(task.name))
+        yield from read_rows(task.layout, OPEN.of(program.root, states, bucket), names, most)
 
 
 def _together(batches: Iterable[ChangeBatch]) -> Iterator[ChangeBatch]:

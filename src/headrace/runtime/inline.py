@@ -1,33 +1,41 @@
 """The inline executor: runs a step in the calling process, without a Spark job.
 
 It is what small steps use, because a job costs more than they do, and what tests use to run everything in milliseconds.
-The kernels release Python's lock, so a step of some size uses all cores by threads, one bucket per thread.
+A step of few rows changes all buckets in one pass, so that its cost does not depend on their number. The kernels
+release Python's lock, so a step of some size uses all cores by threads, one bucket per thread.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
-from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
+from headrace.runtime.program import BucketResult, Program, TableTask, in_one_pass, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
-from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, spread_due
 
 _WORTH_THREADS = 20_000
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
     """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
+    result = BucketResult()
     if sum(len(batches[task.name]) for task in program.tables) < _WORTH_THREADS:
         threads = 1
+        at_once = in_one_pass(program)
+        if at_once is not None:
+            result = spread_due(program)
+            program = replace(at_once, state=program.state_after(result))
     mapping = each(
         lambda task: map_rows(program, task, batches[task.name].rows, batches[task.name].diff, None),
         program.tables,
         threads,
     )
-    return _reduced(program, mapping, threads)
+    result.add(_reduced(program, mapping, threads))
+    return result
 
 
 def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:

@@ -20,6 +20,7 @@ from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, write_atomically
 
 CHECKPOINT_EVERY = 64
+RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
 FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import resource
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from headrace.relation import runfile
 from headrace.relation.runfile import StoredRun
-from headrace.runtime.log import BucketState
+from headrace.relation.runset import AnyRun, Router, RunSet
+from headrace.runtime.log import RECENT, BucketState
 
 _SMALL_LIMIT = 8192
+_EMPTY = BucketState()
 
 
 def _descriptors() -> int:
@@ -34,8 +36,26 @@ class OpenRuns:
         self._limits = {True: mapped_limit or max(16, _descriptors() // 2), False: small_limit}
         self._runs: dict[bool, OrderedDict[str, StoredRun]] = {True: OrderedDict(), False: OrderedDict()}
 
-    def of(self, root: str, state: BucketState) -> list[StoredRun]:
-        """Open the runs of a bucket."""
+    def of(self, root: str, states: Mapping[int, BucketState], bucket: int) -> list[AnyRun]:
+        """Open the runs of a bucket: its own, and then its share of the runs that have entries of all buckets."""
+        runs: list[AnyRun] = list(self.opened(root, states.get(bucket, _EMPTY)))
+        shares = (run.in_bucket(bucket) for run in self.opened(root, states.get(RECENT, _EMPTY)))
+        return runs + [share for share in shares if share.rows]
+
+    def of_all(
+        self, root: str, states: Mapping[int, BucketState], buckets: int = 1, router: Router | None = None
+    ) -> RunSet:
+        """Open the runs of all buckets, those with entries of several buckets first."""
+        recent = self.opened(root, states.get(RECENT, _EMPTY))
+        runs, homes = [*recent], [-1] * len(recent)
+        for bucket, state in states.items():
+            if bucket != RECENT:
+                runs += self.opened(root, state)
+                homes += [bucket] * len(state.runs)
+        return RunSet(runs, homes, buckets, router)
+
+    def opened(self, root: str, state: BucketState) -> list[StoredRun]:
+        """Open the runs of a state as they are."""
         return [self._one(f"{root}/runs/{ref.name}", ref.bytes > runfile.SMALL) for ref in state.runs]
 
     def keep(self, path: Path, data: bytearray) -> None:

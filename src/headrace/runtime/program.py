@@ -7,7 +7,7 @@ data and no connection, so the driver, a Spark task and a test run the same prog
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,8 +20,10 @@ from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
 from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
+from headrace.relation.residence import Residence, first_word
 from headrace.relation.run import Run
 from headrace.relation.schema import Column
+from headrace.rings import COUNT, Group
 from headrace.runtime.location import Location
 from headrace.runtime.log import FINAL, Arrangements, BucketState
 
@@ -29,9 +31,17 @@ Between = Callable[[str, ViewKernel, FeedId, Mapping[int, Run]], list[Sent]]
 """A function that has Catalyst evaluate a feed of a view on changes by bucket, and returns what to send on."""
 
 
+_TABLE = "table/"
+
+
 def table_arrangement(table: str) -> str:
     """Name a table's arrangement in the commit log."""
-    return f"table/{table}"
+    return f"{_TABLE}{table}"
+
+
+def is_table(arrangement: str) -> bool:
+    """Whether an arrangement is a table's."""
+    return arrangement.startswith(_TABLE)
 
 
 def view_arrangement(view: str, part: str) -> str:
@@ -88,6 +98,7 @@ class Program:
     fsync: bool = False
     seeds: Mapping[str, Lifted] = field(default_factory=dict)  # changes that new views get before any row
     between: Between | None = field(default=None, compare=False)
+    residences: Mapping[str, Residence] | None = None  # by arrangement: the step changes all buckets in one pass
 
     def __getstate__(self) -> dict[str, object]:
         """The program as tasks get it: without `between`, which needs the driver's session."""
@@ -103,9 +114,41 @@ class Program:
         """The views that the step maintains."""
         return {view.name: view.kernel for task in self.tables for view in task.views}
 
-    def bucket_state(self, arrangement: str, bucket: int) -> BucketState:
-        """The state of one arrangement in one bucket before the step."""
-        return self.state.get(arrangement, {}).get(bucket, BucketState())
+    def states(self, arrangement: str) -> Mapping[int, BucketState]:
+        """The state of one arrangement before the step, by bucket."""
+        return self.state.get(arrangement, {})
+
+    def state_after(self, result: BucketResult) -> Arrangements:
+        """The state as some work of this step has changed it."""
+        changed = {name: {**self.states(name), **buckets} for name, buckets in result.buckets.items()}
+        return {**self.state, **changed}
+
+    @cached_property
+    def rings(self) -> dict[str, Group]:
+        """The ring of each arrangement that the step may change."""
+        rings: dict[str, Group] = {table_arrangement(task.name): COUNT for task in self.tables if task.store}
+        for name, kernel in self.views.items():
+            rings |= {view_arrangement(name, part): ring for part, ring in kernel.arrangements.items()}
+        return rings
+
+
+def in_one_pass(program: Program) -> Program | None:
+    """The same step as a program that changes all buckets as if they were one; None if some view cannot be kept so."""
+    if program.buckets == 1:
+        return None
+    residences: dict[str, Residence] = {}
+    tables = []
+    for task in program.tables:
+        residences[table_arrangement(task.name)] = Residence(program.buckets, first_word)
+        views = []
+        for view in task.views:
+            way = view.kernel.in_one_pass
+            if way is None:
+                return None
+            views.append(replace(view, kernel=way.kernel))
+            residences |= {view_arrangement(view.name, part): found for part, found in way.residences.items()}
+        tables.append(replace(task, views=tuple(views)))
+    return replace(program, buckets=1, tables=tuple(tables), residences=residences)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,18 +20,18 @@ from headrace.operators.delta import filtered
 from headrace.operators.kernel import Evaluated, ViewChange, ViewKernel
 from headrace.plan import native
 from headrace.relation import kernels, runfile
-from headrace.relation.arrangement import alive, runs_to_merge
+from headrace.relation.arrangement import alive, growth, runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
 from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.run import Run, merge
-from headrace.relation.runfile import StoredRun
+from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, Column
 from headrace.relation.table import apply_changes
 from headrace.relation.types import SqlType
 from headrace.rings import COUNT, Group
 from headrace.runtime.location import Location
-from headrace.runtime.log import BucketState, RunRef
+from headrace.runtime.log import RECENT, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
@@ -39,9 +39,13 @@ from headrace.runtime.program import (
     Program,
     TableTask,
     ViewTask,
+    is_table,
     table_arrangement,
     view_arrangement,
 )
+
+# Recent runs are searched for every key, so they stay few entries; and what moves into a bucket is to be worth a file.
+_RECENT_ENTRIES, _RECENT_PER_BUCKET = 1 << 16, 1 << 10
 
 
 @dataclass
@@ -203,16 +207,14 @@ def _reduce_table(
     batch, bad = set_apart(task.layout.schema, batch)
     if bad is not None:
         result.bad.append(bad)
-    before = program.bucket_state(name, bucket)
-    runs = OPEN.of(program.root, before)
-    change = apply_changes(task.layout, runs, batch, task.layout.words(batch.rows))
+    held = Held.of(program, name, bucket)
+    change = apply_changes(task.layout, held.runs, batch, task.layout.words(batch.rows))
     if change.bad is not None:
         result.bad.append(change.bad)
     if result.bad or program.judge_only:
         return
-    live = before.live + int(change.run.payload[0].sum())
     # With a key, each live row is one entry; in a bag an entry may stand for many rows, so this is an upper bound.
-    store(program, name, bucket, COUNT, change.run, live, before, runs, result, entries=False)
+    store(program, held, COUNT, change.run, int(change.run.payload[0].sum()), result, entries=False)
     result.seen[task.name] = len(batch)
 
 
@@ -228,16 +230,14 @@ def _reduce_view(
     incoming = {part: runs for (view, part), runs in pieces.runs.items() if view == name}
     if not incoming:
         return
-    parts = {part: (view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]}
-    before = {part: program.bucket_state(*where) for part, where in parts.items()}
-    state = {part: OPEN.of(program.root, before[part]) for part in parts}
+    held = {
+        part: Held.of(program, view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]
+    }
     start = time.perf_counter()
-    done = kernel.reduce(stage, bucket, state, incoming)
+    done = kernel.reduce(stage, bucket, {part: own.runs for part, own in held.items()}, incoming)
     result.spent[name] = result.spent.get(name, 0.0) + time.perf_counter() - start
     for part, run in done.runs.items():
-        live = before[part].live + done.live.get(part, 0)
-        group, (arrangement, home) = kernel.arrangements[part], parts[part]
-        store(program, arrangement, home, group, run, live, before[part], state[part], result)
+        store(program, held[part], kernel.arrangements[part], run, done.live.get(part, 0), result)
     result.parcels += [Parcel(s.stage, s.bucket, name, s.part, s.run, s.run.rows) for s in done.sent]
     if done.traffic:
         result.add(BucketResult(traffic={name: done.traffic}))
@@ -248,47 +248,99 @@ def _reduce_view(
         result.changes.setdefault(name, []).append(ref.name)
 
 
+@dataclass(frozen=True)
+class Held:
+    """An arrangement as a step finds it in a bucket, or in all buckets at once.
+
+    Parameters
+    ----------
+    bucket : where the step adds a run; RECENT if the step changes all buckets at once.
+    before : the state of that bucket.
+    runs : the runs of `before`, and after them all others that have entries of the same bucket or buckets.
+    """
+
+    name: str
+    bucket: int
+    before: BucketState
+    runs: Sequence[AnyRun]
+
+    @classmethod
+    def of(cls, program: Program, name: str, bucket: int) -> Held:
+        states, residence = program.states(name), (program.residences or {}).get(name)
+        if residence is None:
+            return cls(name, bucket, states.get(bucket, BucketState()), OPEN.of(program.root, states, bucket))
+        runs = OPEN.of_all(program.root, states, residence.buckets, residence.router)
+        return cls(name, RECENT, states.get(RECENT, BucketState()), runs)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the runs of `before` are all there is."""
+        return len(self.runs) == len(self.before.runs)
+
+
 def store(
-    program: Program,
-    name: str,
-    bucket: int,
-    ring: Group,
-    delta: Run,
-    live: int,
-    before: BucketState,
-    runs: list[StoredRun],
-    result: BucketResult,
-    *,
-    entries: bool = True,
+    program: Program, held: Held, ring: Group, delta: Run, growth: int, result: BucketResult, *, entries: bool = True
 ) -> None:
     """Add a run to an arrangement, merged with the runs that are due.
 
-    `live` counts the live entries, or the live rows if `entries` is False.
+    `growth` says by how many live entries the arrangement grows, or by how many live rows if `entries` is False.
     """
     if not delta.rows:
         return
-    due = runs_to_merge([ref.rows for ref in before.runs], delta.rows, live)
+    before, live = held.before, held.before.live + growth
+    sizes = [ref.rows for ref in before.runs]
+    # Entries that are dead in the sum of all buckets cannot be told from the runs of recent steps alone.
+    due = runs_to_merge(sizes, delta.rows, sum(sizes) if held.bucket == RECENT else live)
     kept = tuple(ref for i, ref in enumerate(before.runs) if i not in due)
     if due:
-        delta = merge(ring, [*(runs[i] for i in due), delta])  # type: ignore[list-item]
-        if not kept:  # the whole sum: an entry whose count is zero is gone, with whatever its other sums left behind
-            there = alive(delta.payload)
-            delta = delta if there.all() else delta.take(there)
-    if entries and not kept:
-        live = delta.rows  # the run is the whole arrangement, so this is exact, and not the estimate
+        delta = merge(ring, [*(held.runs[i] for i in due), delta])  # type: ignore[list-item]
+    if not kept and held.is_all:
+        # The whole sum: an entry whose count is zero is gone, with whatever its other sums left behind.
+        there = alive(delta.payload) if due else np.ones(delta.rows, bool)
+        delta = delta if there.all() else delta.take(there)
+        live = delta.rows if entries else live  # exact, and not an estimate
     if delta.rows:
-        kept = (*kept, _write(program, delta))
-    result.buckets.setdefault(name, {})[bucket] = BucketState(kept, live)
+        residence = (program.residences or {}).get(held.name)
+        kept = (*kept, _write(program, delta, None if residence is None else residence.of(delta.words)))
+    result.buckets.setdefault(held.name, {})[held.bucket] = BucketState(kept, live)
 
 
-def _write(program: Program, run: Run) -> RunRef:
-    return write_run(program.location, program.version, run, fsync=program.fsync)
+def spread_due(program: Program) -> BucketResult:
+    """Move recent runs into the buckets where they have become many entries."""
+    result = BucketResult()
+    limit = max(_RECENT_ENTRIES, _RECENT_PER_BUCKET * program.buckets)
+    for name, ring in program.rings.items():
+        if sum(ref.rows for ref in program.states(name).get(RECENT, BucketState()).runs) > limit:
+            result.add(spread(program, name, ring))
+    return result
 
 
-def write_run(location: Location, version: int, run: Run, *, fsync: bool) -> RunRef:
+def spread(program: Program, name: str, ring: Group) -> BucketResult:
+    """Move the recent runs of an arrangement, which have entries of all buckets, into the buckets."""
+    result, states, entries = BucketResult(), program.states(name), not is_table(name)
+    for bucket in range(program.buckets):
+        own = states.get(bucket, BucketState())
+        runs = OPEN.of(program.root, states, bucket)
+        shares = runs[len(own.runs) :]
+        if shares:
+            held = Held(name, bucket, own, runs[: len(own.runs)])
+            delta = merge(ring, shares)  # type: ignore[arg-type]
+            more = growth(ring, held.runs, delta, sample_size=None) if entries else int(delta.payload[0].sum())
+            store(program, held, ring, delta, more, result, entries=entries)
+    result.buckets.setdefault(name, {})[RECENT] = BucketState()
+    return result
+
+
+def _write(program: Program, run: Run, buckets: NDArray[np.int32] | None = None) -> RunRef:
+    return write_run(program.location, program.version, run, buckets, fsync=program.fsync)
+
+
+def write_run(
+    location: Location, version: int, run: Run, buckets: NDArray[np.int32] | None = None, *, fsync: bool
+) -> RunRef:
     """Write a run of a step under a name that no other attempt can have."""
     name = location.new_name(version, ".run")
-    data, path = runfile.encode(run), location.runs / name
+    data, path = runfile.encode(run, buckets), location.runs / name
     runfile.write_encoded(data, path, fsync=fsync)
     OPEN.keep(path, data)
     return RunRef(name, run.rows, len(data))
