@@ -148,7 +148,9 @@ class Maintenance:
 
     def _untold(self, name: str, result: BucketResult) -> None:
         """Delete the files of changes that filling a view wrote: filling counts as no change of the view."""
-        for file in result.changes.get(name, []):
+        states = (state for buckets in result.buckets.values() for state in buckets.values())
+        needed = {run.name for state in states for run in state.runs}
+        for file in {run.name for run in result.changes.get(name, [])} - needed:
             (self._store.location.runs / file).unlink(missing_ok=True)
 
     def _table_task(self, name: str) -> TableTask:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from headrace.errors import HeadraceError
 from headrace.relation import runfile
 from headrace.relation.runfile import StoredRun
-from headrace.runtime.log import Arrangements, BucketState, Snapshot
+from headrace.runtime.log import Arrangements, BucketState, RunRef, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
 
@@ -113,9 +113,9 @@ class Reader:
     def damage(self) -> list[str]:
         """Read all files and check every checksum; returns one line per problem."""
         found = []
-        for name in sorted(self._snapshot.files()):
+        for run in sorted(set(self._snapshot.runs()), key=lambda run: (run.name, run.at)):
             try:
-                runfile.read(self._root / "runs" / name).check()
+                self._read(run).check()
             except HeadraceError as error:
                 found.append(error.what)
         return found
@@ -167,10 +167,13 @@ class Reader:
 
     def changes(self, view: str) -> list[StoredRun]:
         """The changes of a view in the last step, as stored runs; the checksum of each is checked."""
-        runs = [runfile.read(self._root / "runs" / name) for name in self._snapshot.changes.get(view, [])]
+        runs = [self._read(run) for run in self._snapshot.changes.get(view, [])]
         for run in runs:
             run.check()
         return runs
+
+    def _read(self, run: RunRef) -> StoredRun:
+        return runfile.read(self._root / "runs" / run.name, run.at, run.bytes)
 
     def _aside(self, files: Mapping[str, list[str]]) -> dict[str, list[Path]]:
         return {table: [self._root / "quarantine" / name for name in names] for table, names in files.items()}

@@ -35,7 +35,7 @@ from headrace.rings.covariance import Covariance
 from headrace.runtime.log import Arrangements, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, table_arrangement, view_arrangement
-from headrace.runtime.tasks import write_run
+from headrace.runtime.runwriter import RunWriter
 from headrace.thrifty.strategy import F_SQL
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Recomputer:
             result.buckets[arrangement] = {0: BucketState(runs, after.rows)}
             result.summaries[name] = summary
             if difference is not None:
-                result.changes[name] = [self._write(difference).name]
+                result.changes[name] = [self._write(difference)]
         return result
 
     def _answer(self, view: Recomputed, tables: Mapping[str, TableLayout], state: Arrangements) -> pa.Table:
@@ -297,7 +297,8 @@ class Recomputer:
 
     def _write(self, run: Run) -> RunRef:
         store = self._store
-        return write_run(store.location, store.snapshot.version + 1, run, fsync=store.fsync)
+        with RunWriter(store.location, store.snapshot.version + 1, fsync=store.fsync) as writer:
+            return writer.add(run)
 
 
 def _numbered(rows: pa.Table, counts: NDArray[np.int64]) -> Run:

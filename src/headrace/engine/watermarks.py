@@ -125,16 +125,17 @@ class Windows:
 
     def _run(self, tasks: list[ClosingTask], program: Program, result: BucketResult, by_job: bool) -> None:
         for task in tasks:
-            written = _files(result.buckets)
+            written = _files(result)
             rings = {view_arrangement(task.view, part): r for part, r in task.closing.layout.arrangements.items()}
             for name, ring in rings.items():  # windows close bucket by bucket
                 state = _state(self._store.snapshot, result, [name])
                 if RECENT in state[name]:
-                    result.add(spread(replace(program, tables=(), state=state), name, ring))
-            written |= _files(result.buckets)
+                    with program.writer() as writer:
+                        result.add(spread(replace(program, tables=(), state=state), writer, name, ring))
+            written |= _files(result)
             state = _state(self._store.snapshot, result, [*rings, final_arrangement(task.view)])
             result.add(self._close_buckets(task, replace(program, tables=(), state=state), [*rings], by_job))
-            self._discard(written - _files(result.buckets))
+            self._discard(written - _files(result))
 
     def _close_buckets(self, task: ClosingTask, program: Program, names: list[str], by_job: bool) -> BucketResult:
         work, step_runner = partial(close_bucket, program, task), self._step_runner
@@ -164,8 +165,10 @@ def _state(snapshot: Snapshot, result: BucketResult, names: list[str]) -> Arrang
     return {name: snapshot.arrangements.get(name, {}) | result.buckets.get(name, {}) for name in names}
 
 
-def _files(arrangements: Arrangements) -> set[str]:
-    return {run.name for buckets in arrangements.values() for state in buckets.values() for run in state.runs}
+def _files(result: BucketResult) -> set[str]:
+    states = (state for buckets in result.buckets.values() for state in buckets.values())
+    changes = (run for runs in result.changes.values() for run in runs)
+    return {run.name for state in states for run in state.runs} | {run.name for run in changes}
 
 
 def _window(

@@ -74,7 +74,8 @@ class Run:
         ready = np.ones(max(1, fences.shape[1]), bool)
         payload = tuple(np.ascontiguousarray(column) for column in self.payload)
         last = int(words[0, -1]) if self.rows else 0
-        return Place.of(words, fences, last, payload, {"words": ready, "payload": ready}, ready)
+        keys = probing.filter_of(words[0])
+        return Place.of(words, fences, last, keys, payload, {"words": ready, "payload": ready}, ready)
 
     def verify_wanted(self, part: str) -> None:
         """Memory needs no checking; a run in a file does."""
@@ -103,6 +104,7 @@ class Place:
         words: Words,
         fences: Words,
         last: int,
+        keys: Words,
         payload: Payload,
         ready: Mapping[str, NDArray[np.bool_]],
         wanted: NDArray[np.bool_],
@@ -110,9 +112,10 @@ class Place:
         flags = {part: _address(blocks) for part, blocks in ready.items()}
         count = fences.shape[1]
         low = int(fences[0, 0]) if count else 0
-        keys = (_address(words), words.shape[1], _address(fences), count, low, last)
-        row = (*keys, int(probing.ANYWHERE), flags["words"], _address(wanted))
-        return cls(row, tuple(map(_address, payload)), flags, (words, fences, payload, ready, wanted))
+        where = (_address(words), words.shape[1], _address(fences), count, low, last)
+        blocks = (int(probing.ANYWHERE), flags["words"], _address(wanted))
+        row = (*where, *blocks, _address(keys) if len(keys) else 0, max(0, len(keys) - 1))
+        return cls(row, tuple(map(_address, payload)), flags, (words, fences, keys, payload, ready, wanted))
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -1,9 +1,10 @@
 """Runs as files: immutable, columnar, memory-mapped, and never believed without a checksum.
 
 Layout: a fixed preamble, a header (JSON, fences, checksums) guarded by a CRC, then the buffers, each aligned to 64
-bytes. *Fences* are every 512th key; a search reads them first and then one stretch of the file. *Checksums* guard
-blocks of 4 KB and are verified when a block is first read by a process, so damage is found where it is read, at the
-cost of what is read. The same bytes travel through exchanges.
+bytes: the words of the keys, the payload, the values, a filter of the keys (`probing.filter_of`) and, in a run that has
+entries of several buckets, the bucket of each. *Fences* are every 512th key; a search reads them first and then one
+stretch of the file. *Checksums* guard blocks of 4 KB and are verified when a block is first read by a process, so
+damage is found where it is read, at the cost of what is read. The same bytes travel through exchanges.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def encode(run: Run, buckets: NDArray[np.int32] | None = None) -> bytearray:
         parts = _array_buffers(array)
         columns.append({"name": name, "type": str(sql_type(array.type)), "parts": [p is not None for p in parts]})
         buffers += [part for part in parts if part is not None]
+    buffers.append(probing.filter_of(np.ascontiguousarray(run.words[0])))
     if buckets is not None:
         buffers.append(np.ascontiguousarray(buckets))
     spans, at = [], 0
@@ -66,6 +68,7 @@ def encode(run: Run, buckets: NDArray[np.int32] | None = None) -> bytearray:
         "spans": spans,
         "blocks": blocks,
         "last": [int(word) for word in run.words[:, -1]] if run.rows else [],
+        "filter": len(buffers) - 1 - (buckets is not None),
         "buckets": buckets is not None,
     }
     text = json.dumps(meta, separators=(",", ":")).encode()
@@ -112,13 +115,18 @@ def write_encoded(data: bytearray, path: Path, *, fsync: bool = False) -> None:
         ) from error
 
 
-def read(path: Path) -> StoredRun:
-    """Open a run file; raises CorruptFileError if it is missing, truncated or its header is damaged."""
+def read(path: Path, at: int = 0, size: int | None = None) -> StoredRun:
+    """Open a run file, or a run that begins at some byte of a file and has some size.
+
+    Raises
+    ------
+    CorruptFileError : it is missing, truncated or its header is damaged.
+    """
     try:
         with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            size = os.fstat(file.fileno()).st_size if size is None else size
             if size <= SMALL:
-                data = np.fromfile(file, np.uint8)
+                data = np.fromfile(file, np.uint8, size, offset=at)
             else:
                 data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
     except FileNotFoundError as error:
@@ -264,7 +272,14 @@ class StoredRun:
     def place(self) -> Place:
         """Where compiled searches through several runs find this one."""
         last = self.meta["last"][0] if self.rows else 0
-        return Place.of(self.words, self.fences, last, self.payload, self._ready, self._wanted)
+        return Place.of(self.words, self.fences, last, self._filter, self.payload, self._ready, self._wanted)
+
+    @property
+    def _filter(self) -> Words:
+        start, size = self.meta["spans"][self.meta["filter"]]
+        if size:
+            self._check_bytes(np.array([start]), np.array([start + size]))
+        return self._buffer(self.meta["filter"]).view(np.uint64)
 
     def verify_wanted(self, part: str) -> None:
         """Verify one part of the blocks that a search has marked as wanted."""

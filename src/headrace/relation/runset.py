@@ -7,6 +7,7 @@ for every probe. Without a router, every run is: the sum over all runs is the sa
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,11 +89,21 @@ class RunSet(Sequence[AnyRun]):
         """The same runs and one more, which may have entries of all buckets."""
         homes = None if self.homes is None else [*self.homes, -1]
         out = RunSet([*self.runs, run], homes, self.buckets, self.router)
+        if self.runs:
+            out._table = self._table + _Table.of([run], None if homes is None else [-1])
         if self._last is not None:  # whoever looks for the same keys again has only one run to search
             probes, found = self._last
             more = RunSet([run]).find(probes)
             more[0] = len(self.runs)
             out._last = probes, np.concatenate([found, more], axis=1)
+        return out
+
+    def after(self, runs: Sequence[AnyRun], router: Router | None) -> RunSet:
+        """Some runs with entries of all buckets, and then these; with the way to tell the bucket of a key."""
+        assert self.homes is not None
+        more = [-1] * len(runs)
+        out = RunSet((*runs, *self.runs), [*more, *self.homes], self.buckets, router)
+        out._table = _Table.of(runs, more) + self._table if runs else self._table
         return out
 
     # -- searching ----------------------------------------------------------------------------------------------------
@@ -106,11 +117,15 @@ class RunSet(Sequence[AnyRun]):
         asked, probes = probes, np.ascontiguousarray(probes)
         order, starts = self._routed(probes)
         while True:
-            missing = np.zeros(1, np.int64)
-            found: NDArray[np.int64] = probing.find(self._places, probes, order, starts, missing)
-            if not missing[0]:
+            missing, room = np.zeros(1, np.int64), _room()
+            count = probing.find(self._table.places, probes, order, starts, missing, room)
+            if missing[0]:
+                self._verify("words")
+            elif count <= len(room):
                 break
-            self._verify("words")
+            else:
+                _room(count)
+        found = room[:count].T.copy()
         self._last = asked, found
         return found
 
@@ -160,7 +175,7 @@ class RunSet(Sequence[AnyRun]):
             shape = (len(runs), *column.shape[1:])
             size = int(np.prod(column.shape[1:], dtype=np.int64))
             copied = np.empty(len(runs) * size, np.uint64)
-            probing.gather(self._payload_at[i], size, runs, positions, copied)
+            probing.gather(self._table.payload[i], size, runs, positions, copied)
             out.append(copied.view(column.dtype).reshape(shape))
         return tuple(out)
 
@@ -171,7 +186,7 @@ class RunSet(Sequence[AnyRun]):
         if len(self._widths) <= 1:
             return self._gathered(runs, positions, begin, width)
         out = np.zeros((width - begin, len(runs)), np.uint64)
-        width_of = np.array([run.words.shape[0] for run in self.runs])[runs]
+        width_of = np.array(self._table.widths)[runs]
         for own in self._widths:
             at = np.flatnonzero(width_of == own)
             out[:, at] = widen(self._gathered(runs[at], positions[at], begin, own), width - begin)
@@ -179,7 +194,7 @@ class RunSet(Sequence[AnyRun]):
 
     def _gathered(self, runs: Positions, positions: Positions, begin: int, width: int) -> Words:
         out = np.empty((width - begin, len(runs)), np.uint64)
-        probing.gather_keys(self._places, runs, positions, begin, out)
+        probing.gather_keys(self._table.places, runs, positions, begin, out)
         return out
 
     def take(self, entries: Entries) -> Run:
@@ -205,10 +220,10 @@ class RunSet(Sequence[AnyRun]):
 
     # -- widths -------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def _widths(self) -> list[int]:
         """The widths of the keys: runs of strings are as wide as their longest, all others are alike."""
-        return sorted({run.words.shape[0] for run in self.runs})
+        return sorted(set(self._table.widths))
 
     def fitted(self, probes: Words) -> Iterator[tuple[RunSet, Words, Positions]]:
         """Bring whole keys to the width of the runs they are looked for in; with the positions of those that fit.
@@ -220,40 +235,73 @@ class RunSet(Sequence[AnyRun]):
             if len(self._widths) == 1:
                 yield self, words, possible
                 return
-            chosen = [i for i, run in enumerate(self.runs) if run.words.shape[0] == width]
+            chosen = [i for i, own in enumerate(self._table.widths) if own == width]
             homes = None if self.homes is None else [self.homes[i] for i in chosen]
             yield RunSet([self.runs[i] for i in chosen], homes, self.buckets, self.router), words, possible
 
     # -- places and flags ---------------------------------------------------------------------------------------------
 
     @cached_property
-    def _held(self) -> list[Place]:
-        return [run.place for run in self.runs]
-
-    @cached_property
-    def _places(self) -> NDArray[np.uint64]:
-        places = np.array([place.row for place in self._held], np.uint64).reshape(len(self.runs), probing.PLACE)
-        if self.homes is not None:
-            places[:, probing.HOME] = np.array(self.homes, np.int64).view(np.uint64)
-        return places
-
-    @cached_property
-    def _payload_at(self) -> NDArray[np.uint64]:
-        return np.array([place.payload for place in self._held], np.uint64).T.copy()
-
-    @cached_property
-    def _ready(self) -> dict[str, NDArray[np.uint64]]:
-        return {part: np.array([p.ready[part] for p in self._held], np.uint64) for part in ("words", "payload")}
+    def _table(self) -> _Table:
+        return _Table.of(self.runs, self.homes)
 
     def _ensure(self, part: str, runs: Positions, positions: Positions) -> None:
         # Again and again, because other threads that search the same files may clear marks.
-        while probing.mark(self._ready[part], self._places[:, probing.WANTED], runs, positions):
+        table = self._table
+        while probing.mark(table.ready[part], table.wanted, runs, positions):
             self._verify(part)
 
     def _verify(self, part: str) -> None:
         """Verify the blocks of rows that a search has marked."""
         for run in self.runs:
             run.verify_wanted(part)
+
+
+_SCRATCH = threading.local()
+
+
+def _room(rows: int = 1 << 12) -> NDArray[np.int64]:
+    """Room for stretches, one array per thread: new memory for each search would cost as much as the search."""
+    room: NDArray[np.int64] | None = getattr(_SCRATCH, "room", None)
+    if room is None or len(room) < rows:
+        room = _SCRATCH.room = np.empty((1 << (rows - 1).bit_length(), 4), np.int64)
+    return room
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The places of several runs as arrays, one element per run, as compiled searches read them."""
+
+    places: NDArray[np.uint64]
+    payload: NDArray[np.uint64]  # per column of the payload, the addresses of that column
+    ready: dict[str, NDArray[np.uint64]]  # per part, the addresses of the flags of blocks
+    wanted: NDArray[np.uint64]
+    widths: tuple[int, ...]  # how many words a key has
+    held: tuple[Place, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[AnyRun], homes: Sequence[int] | None) -> _Table:
+        held = tuple(run.place for run in runs)
+        places = np.array([place.row for place in held], np.uint64).reshape(len(held), probing.PLACE)
+        if homes is not None:
+            places[:, probing.HOME] = np.array(homes, np.int64).view(np.uint64)
+        columns = len(held[0].payload) if held else 0
+        payload = np.array([place.payload for place in held], np.uint64).reshape(len(held), columns).T.copy()
+        ready = {part: np.array([p.ready[part] for p in held], np.uint64) for part in ("words", "payload")}
+        wanted = np.ascontiguousarray(places[:, probing.WANTED])
+        return cls(places, payload, ready, wanted, tuple(run.words.shape[0] for run in runs), held)
+
+    def __add__(self, other: _Table) -> _Table:
+        if not other.held or not self.held:
+            return self if self.held else other
+        return _Table(
+            np.concatenate([self.places, other.places]),
+            np.concatenate([self.payload, other.payload], axis=1),
+            {part: np.concatenate([flags, other.ready[part]]) for part, flags in self.ready.items()},
+            np.concatenate([self.wanted, other.wanted]),
+            self.widths + other.widths,
+            self.held + other.held,
+        )
 
 
 def as_set(runs: Sequence[AnyRun]) -> RunSet:

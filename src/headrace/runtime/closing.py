@@ -13,7 +13,8 @@ from headrace.relation.run import Run
 from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
-from headrace.runtime.tasks import Held, store, write_run
+from headrace.runtime.runwriter import RunWriter
+from headrace.runtime.tasks import Held, store
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class ClosingTask:
 
 def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResult:
     """Close the groups of one bucket; its runs may be merged into fewer, smaller ones."""
+    with program.writer() as writer:
+        return _close_bucket(program, task, bucket, writer)
+
+
+def _close_bucket(program: Program, task: ClosingTask, bucket: int, writer: RunWriter) -> BucketResult:
     layout, result = task.closing.layout, BucketResult()
     names = {part: view_arrangement(task.view, part) for part in layout.arrangements}
     before = {part: program.states(name).get(bucket, BucketState()) for part, name in names.items()}
@@ -37,22 +43,21 @@ def close_bucket(program: Program, task: ClosingTask, bucket: int) -> BucketResu
         return result
     for part, rests in closed.rests.items():
         if rests:
-            kept = _replaced(program, before[part], rests)
+            kept = _replaced(writer, before[part], rests)
             live = before[part].live - closed.gone[part] if kept else 0
             result.buckets.setdefault(names[part], {})[bucket] = BucketState(kept, live)
     if closed.groups.rows:
         final = final_arrangement(task.view)
-        store(program, Held.of(program, final, bucket), layout.ring, closed.groups, closed.groups.rows, result)
+        store(writer, Held.of(program, final, bucket), layout.ring, closed.groups, closed.groups.rows, result)
         result.closed[task.view] = closed.groups.rows
     return result
 
 
-def _replaced(program: Program, before: BucketState, rests: dict[int, Run]) -> tuple[RunRef, ...]:
-    location = program.location
+def _replaced(writer: RunWriter, before: BucketState, rests: dict[int, Run]) -> tuple[RunRef, ...]:
     kept = []
     for i, ref in enumerate(before.runs):
         if i not in rests:
             kept.append(ref)
         elif rests[i].rows:
-            kept.append(write_run(location, program.version, rests[i], fsync=program.fsync))
+            kept.append(writer.add(rests[i]))
     return tuple(kept)

@@ -18,13 +18,16 @@ from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, spread_due
 
 _WORTH_THREADS = 20_000
+_WORTH_A_BUCKET = 4_000  # rows per bucket from which the buckets of a step are changed one by one
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
     """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
     result = BucketResult()
-    if sum(len(batches[task.name]) for task in program.tables) < _WORTH_THREADS:
+    rows = sum(len(batches[task.name]) for task in program.tables)
+    if rows < _WORTH_THREADS:
         threads = 1
+    if rows < max(_WORTH_THREADS, _WORTH_A_BUCKET * program.buckets):
         at_once = in_one_pass(program)
         if at_once is not None:
             result = spread_due(program)

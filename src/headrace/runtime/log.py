@@ -26,11 +26,15 @@ FINAL = "final/"  # begins the names of arrangements whose entries no step chang
 
 @dataclass(frozen=True)
 class RunRef:
-    """A run file: its name, how many entries it has, and its size."""
+    """A run: the name of its file, how many entries it has, its size, and at which byte of the file it begins."""
 
     name: str
     rows: int
     bytes: int
+    at: int = 0
+
+    def to_json(self) -> list[Any]:
+        return [self.name, self.rows, self.bytes, self.at]
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class BucketState:
     live: int = 0
 
     def to_json(self) -> list[Any]:
-        return [self.live, [[run.name, run.rows, run.bytes] for run in self.runs]]
+        return [self.live, [run.to_json() for run in self.runs]]
 
     @classmethod
     def from_json(cls, data: list[Any]) -> BucketState:
@@ -49,6 +53,8 @@ class BucketState:
 
 
 Arrangements = dict[str, dict[int, BucketState]]
+Changes = dict[str, list[RunRef]]
+"""The runs with the changes of views in a step, by view."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Record:
     views: dict[str, Any] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     sources: dict[str, int] = field(default_factory=dict)
-    changes: dict[str, list[str]] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
     quarantine: dict[str, list[str]] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)  # of tables, in microseconds since 1970
@@ -75,7 +81,8 @@ class Record:
             "buckets": {
                 name: {bucket: state.to_json() for bucket, state in buckets.items()}
                 for name, buckets in self.buckets.items()
-            }
+            },
+            "changes": {name: [run.to_json() for run in runs] for name, runs in self.changes.items()},
         }
         text = json.dumps(data, separators=(",", ":")).encode()
         return text + f"\n{zlib.crc32(text):08x}\n".encode()
@@ -95,6 +102,7 @@ class Record:
             name: {int(bucket): BucketState.from_json(state) for bucket, state in buckets.items()}
             for name, buckets in data["buckets"].items()
         }
+        data["changes"] = {name: [RunRef(*run) for run in runs] for name, runs in data["changes"].items()}
         return cls(**(data | {"dropped": tuple(data["dropped"]), "removed": tuple(data["removed"])}))
 
 
@@ -108,7 +116,7 @@ class Snapshot:
     tables: dict[str, Any] = field(default_factory=dict)
     views: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
-    changes: dict[str, list[str]] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
     quarantine: dict[str, list[str]] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)
@@ -132,7 +140,7 @@ class Snapshot:
             tables,
             views,
             self.sources | record.sources,
-            {name: files for name, files in record.changes.items() if name in views},
+            {name: runs for name, runs in record.changes.items() if name in views},
             _present(self.quarantine | record.quarantine),
             _without(record.summary or self.summary, record.removed),
             watermarks,
@@ -158,14 +166,16 @@ class Snapshot:
         )
 
     def runs(self) -> Iterator[RunRef]:
-        """All runs that belong to this snapshot."""
+        """All runs that belong to this snapshot: of its state, and the changes of views in the last step."""
         for buckets in self.arrangements.values():
             for state in buckets.values():
                 yield from state.runs
+        for runs in self.changes.values():
+            yield from runs
 
     def files(self) -> set[str]:
         """Names of all files in runs/ that this snapshot needs."""
-        return {run.name for run in self.runs()} | {name for files in self.changes.values() for name in files}
+        return {run.name for run in self.runs()}
 
     def set_aside(self) -> set[str]:
         """Names of all files in quarantine/ that this snapshot needs: of bad rows and of late ones."""

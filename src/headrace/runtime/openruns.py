@@ -7,9 +7,11 @@ are needed.
 
 from __future__ import annotations
 
+import operator
 import resource
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,11 @@ import numpy as np
 from headrace.relation import runfile
 from headrace.relation.runfile import StoredRun
 from headrace.relation.runset import AnyRun, Router, RunSet
-from headrace.runtime.log import RECENT, BucketState
+from headrace.runtime.log import RECENT, BucketState, RunRef
 
 _SMALL_LIMIT = 8192
 _EMPTY = BucketState()
+_Key = tuple[str, int]  # the path of a file, and where in it a run begins
 
 
 def _descriptors() -> int:
@@ -28,13 +31,25 @@ def _descriptors() -> int:
     return 65536 if soft == resource.RLIM_INFINITY else soft
 
 
+@dataclass(frozen=True)
+class _Together:
+    """The runs that an arrangement has in its buckets: their states, their files, and how many of these are mapped."""
+
+    states: tuple[BucketState, ...]
+    files: frozenset[str]
+    mapped: int
+    runs: RunSet
+
+
 class OpenRuns:
-    """The run files one process has open, by path."""
+    """The run files one process has open."""
 
     def __init__(self, mapped_limit: int | None = None, small_limit: int = _SMALL_LIMIT) -> None:
         # Half of the descriptors, because Spark and the user need some too.
         self._limits = {True: mapped_limit or max(16, _descriptors() // 2), False: small_limit}
-        self._runs: dict[bool, OrderedDict[str, StoredRun]] = {True: OrderedDict(), False: OrderedDict()}
+        self._runs: dict[bool, OrderedDict[_Key, StoredRun]] = {True: OrderedDict(), False: OrderedDict()}
+        self._together: OrderedDict[tuple[str, str], _Together] = OrderedDict()  # by location and arrangement
+        self._starts: dict[str, set[int]] = {}  # per file, where the runs begin that are open
 
     def of(self, root: str, states: Mapping[int, BucketState], bucket: int) -> list[AnyRun]:
         """Open the runs of a bucket: its own, and then its share of the runs that have entries of all buckets."""
@@ -46,48 +61,84 @@ class OpenRuns:
         self, root: str, states: Mapping[int, BucketState], buckets: int = 1, router: Router | None = None
     ) -> RunSet:
         """Open the runs of all buckets, those with entries of several buckets first."""
-        recent = self.opened(root, states.get(RECENT, _EMPTY))
-        runs, homes = [*recent], [-1] * len(recent)
+        runs, homes = list[StoredRun](), list[int]()
         for bucket, state in states.items():
             if bucket != RECENT:
                 runs += self.opened(root, state)
                 homes += [bucket] * len(state.runs)
-        return RunSet(runs, homes, buckets, router)
+        return RunSet(runs, homes, buckets).after(self.opened(root, states.get(RECENT, _EMPTY)), router)
+
+    def of_step(
+        self, root: str, name: str, states: Mapping[int, BucketState], buckets: int, router: Router | None
+    ) -> RunSet:
+        """Open the runs of all buckets of an arrangement that small steps change again and again.
+
+        Small steps add recent runs and leave those of the buckets as they are, so the latter stay opened together.
+        """
+        own = tuple(state for bucket, state in states.items() if bucket != RECENT)
+        key = root, name
+        kept = self._together.pop(key, None)
+        if kept is None or len(kept.states) != len(own) or not all(map(operator.is_, kept.states, own)):
+            in_buckets = {bucket: state for bucket, state in states.items() if bucket != RECENT}
+            files = frozenset(ref.name for state in own for ref in state.runs)
+            mapped = sum(ref.bytes > runfile.SMALL for state in own for ref in state.runs)
+            kept = _Together(own, files, mapped, self.of_all(root, in_buckets, buckets))
+        self._together[key] = kept
+        while len(self._together) > 1 and 2 * sum(k.mapped for k in self._together.values()) > self._limits[True]:
+            self._together.popitem(last=False)
+        return kept.runs.after(self.opened(root, states.get(RECENT, _EMPTY)), router)
 
     def opened(self, root: str, state: BucketState) -> list[StoredRun]:
         """Open the runs of a state as they are."""
-        return [self._one(f"{root}/runs/{ref.name}", ref.bytes > runfile.SMALL) for ref in state.runs]
+        return [self.one(root, ref) for ref in state.runs]
 
-    def keep(self, path: Path, data: bytearray) -> None:
-        """Keep a run that was just written open for the next step, if it is small: small steps mostly open files."""
-        if len(data) <= runfile.SMALL:
-            written = runfile.decode(np.frombuffer(data, np.uint8), str(path)).trusted()
-            self._remember(str(path), written, mapped=False)
+    def one(self, root: str, ref: RunRef) -> StoredRun:
+        """Open a run."""
+        path, mapped = f"{root}/runs/{ref.name}", ref.bytes > runfile.SMALL
+        key = path, ref.at
+        run = self._runs[mapped].pop(key, None)
+        if run is None:
+            run = runfile.read(Path(path), ref.at, ref.bytes)
+        self._remember(key, run, mapped)
+        return run
+
+    def keep(self, folder: Path, ref: RunRef, data: bytearray) -> None:
+        """Keep a small run that is just being written open for the next step: small steps mostly open files."""
+        path = f"{folder}/{ref.name}"
+        written = runfile.decode(np.frombuffer(data, np.uint8), path).trusted()
+        self._remember((path, ref.at), written, mapped=False)
 
     def forget(self, root: str, names: Iterable[str]) -> None:
-        """Close runs that no longer exist."""
+        """Close the runs of files that no longer exist."""
+        names = set(names)
+        for key in [key for key, kept in self._together.items() if not kept.files.isdisjoint(names)]:
+            del self._together[key]
         for name in names:
-            for runs in self._runs.values():
-                runs.pop(f"{root}/runs/{name}", None)
+            path = f"{root}/runs/{name}"
+            for at in self._starts.pop(path, ()):
+                for runs in self._runs.values():
+                    runs.pop((path, at), None)
 
     def forget_all(self, root: str) -> None:
         """Close all runs of a location."""
         for runs in self._runs.values():
-            for path in [path for path in runs if path.startswith(f"{root}/runs/")]:
-                del runs[path]
+            for key in [key for key in runs if key[0].startswith(f"{root}/runs/")]:
+                del runs[key]
+        for own in [own for own in self._together if own[0] == root]:
+            del self._together[own]
+        for path in [path for path in self._starts if path.startswith(f"{root}/runs/")]:
+            del self._starts[path]
 
-    def _one(self, path: str, mapped: bool) -> StoredRun:
-        run = self._runs[mapped].pop(path, None)
-        if run is None:
-            run = runfile.read(Path(path))
-        self._remember(path, run, mapped)
-        return run
-
-    def _remember(self, path: str, run: StoredRun, mapped: bool) -> None:
+    def _remember(self, key: _Key, run: StoredRun, mapped: bool) -> None:
         runs = self._runs[mapped]
-        runs[path] = run
+        runs[key] = run
+        self._starts.setdefault(key[0], set()).add(key[1])
         while len(runs) > self._limits[mapped]:
-            runs.popitem(last=False)
+            (path, at), _ = runs.popitem(last=False)
+            starts = self._starts.get(path, set())
+            starts.discard(at)
+            if not starts:
+                self._starts.pop(path, None)
 
 
 OPEN = OpenRuns()

@@ -25,7 +25,8 @@ from headrace.relation.run import Run
 from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
 from headrace.runtime.location import Location
-from headrace.runtime.log import FINAL, Arrangements, BucketState
+from headrace.runtime.log import FINAL, Arrangements, BucketState, Changes
+from headrace.runtime.runwriter import RunWriter
 
 Between = Callable[[str, ViewKernel, FeedId, Mapping[int, Run]], list[Sent]]
 """A function that has Catalyst evaluate a feed of a view on changes by bucket, and returns what to send on."""
@@ -109,6 +110,10 @@ class Program:
         """The folders that the step reads and writes."""
         return Location(self.root)
 
+    def writer(self) -> RunWriter:
+        """Make a writer for the runs that one task adds."""
+        return RunWriter(self.location, self.version, fsync=self.fsync)
+
     @cached_property
     def views(self) -> dict[str, ViewKernel]:
         """The views that the step maintains."""
@@ -170,7 +175,7 @@ class BucketResult:
     buckets: Arrangements = field(default_factory=dict)
     bad: list[BadRows] = field(default_factory=list)
     summaries: dict[str, ViewChange] = field(default_factory=dict)
-    changes: dict[str, list[str]] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # changed rows, by table
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and their net number, per table not kept
     newest: dict[str, int] = field(default_factory=dict)  # the latest time per table with a watermark, if any came
@@ -189,8 +194,8 @@ class BucketResult:
         self.failure = self.failure or other.failure
         for name, summary in other.summaries.items():
             self.summaries[name] = self.summaries.get(name, ViewChange()) + summary
-        for name, files in other.changes.items():
-            self.changes.setdefault(name, []).extend(files)
+        for name, runs in other.changes.items():
+            self.changes.setdefault(name, []).extend(runs)
         for name, operators in other.traffic.items():
             own = self.traffic.setdefault(name, {})
             own.update((number, own.get(number, Traffic()) + more) for number, more in operators.items())

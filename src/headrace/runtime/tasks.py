@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from headrace.operators.delta import filtered
 from headrace.operators.kernel import Evaluated, ViewChange, ViewKernel
 from headrace.plan import native
-from headrace.relation import kernels, runfile
+from headrace.relation import kernels
 from headrace.relation.arrangement import alive, growth, runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
 from headrace.relation.layout import TableLayout, hash_rows
+from headrace.relation.residence import Residence
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, Column
 from headrace.relation.table import apply_changes
 from headrace.relation.types import SqlType
 from headrace.rings import COUNT, Group
-from headrace.runtime.location import Location
-from headrace.runtime.log import RECENT, BucketState, RunRef
+from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
@@ -43,9 +43,11 @@ from headrace.runtime.program import (
     table_arrangement,
     view_arrangement,
 )
+from headrace.runtime.runwriter import RunWriter
 
-# Recent runs are searched for every key, so they stay few entries; and what moves into a bucket is to be worth a file.
-_RECENT_ENTRIES, _RECENT_PER_BUCKET = 1 << 16, 1 << 10
+# Recent runs move into the buckets when they have this many entries: enough for each bucket to be worth the work, and a
+# share of all entries. Until then they cost a reader of one bucket a look at the bucket of each entry.
+_RECENT_ENTRIES, _RECENT_PER_BUCKET, _RECENT_SHARE = 1 << 16, 1 << 12, 16
 
 
 @dataclass
@@ -178,26 +180,33 @@ def evaluate(view: ViewTask, rows: pa.Table, diff: NDArray[np.int64]) -> Evaluat
 def reduce_bucket(program: Program, bucket: int, pieces: Pieces) -> BucketResult:
     """Add the pieces of one bucket to its state."""
     result = BucketResult()
-    for task in program.tables:
-        if pieces.rows.get(task.name):
-            _reduce_table(program, task, bucket, pieces.rows[task.name], result)
-    if not program.judge_only:
-        for name, kernel in program.views.items():
-            _reduce_view(program, name, kernel, 0, bucket, pieces, result)
+    with program.writer() as writer:
+        for task in program.tables:
+            if pieces.rows.get(task.name):
+                _reduce_table(program, task, bucket, pieces.rows[task.name], writer, result)
+        if not program.judge_only:
+            for name, kernel in program.views.items():
+                _reduce_view(program, name, kernel, 0, bucket, pieces, writer, result)
     return result
 
 
 def reduce_stage(program: Program, stage: int, bucket: int, pieces: Pieces) -> BucketResult:
     """Add what an earlier stage sent to one bucket to its state."""
     result = BucketResult()
-    for name, kernel in program.views.items():
-        if stage < len(kernel.stages):
-            _reduce_view(program, name, kernel, stage, bucket, pieces, result)
+    with program.writer() as writer:
+        for name, kernel in program.views.items():
+            if stage < len(kernel.stages):
+                _reduce_view(program, name, kernel, stage, bucket, pieces, writer, result)
     return result
 
 
 def _reduce_table(
-    program: Program, task: TableTask, bucket: int, batches: list[ChangeBatch], result: BucketResult
+    program: Program,
+    task: TableTask,
+    bucket: int,
+    batches: list[ChangeBatch],
+    writer: RunWriter,
+    result: BucketResult,
 ) -> None:
     name = table_arrangement(task.name)
     batch = batches[0]
@@ -214,7 +223,7 @@ def _reduce_table(
     if result.bad or program.judge_only:
         return
     # With a key, each live row is one entry; in a bag an entry may stand for many rows, so this is an upper bound.
-    store(program, held, COUNT, change.run, int(change.run.payload[0].sum()), result, entries=False)
+    store(writer, held, COUNT, change.run, int(change.run.payload[0].sum()), result, entries=False)
     result.seen[task.name] = len(batch)
 
 
@@ -225,6 +234,7 @@ def _reduce_view(
     stage: int,
     bucket: int,
     pieces: Pieces,
+    writer: RunWriter,
     result: BucketResult,
 ) -> None:
     incoming = {part: runs for (view, part), runs in pieces.runs.items() if view == name}
@@ -237,15 +247,14 @@ def _reduce_view(
     done = kernel.reduce(stage, bucket, {part: own.runs for part, own in held.items()}, incoming)
     result.spent[name] = result.spent.get(name, 0.0) + time.perf_counter() - start
     for part, run in done.runs.items():
-        store(program, held[part], kernel.arrangements[part], run, done.live.get(part, 0), result)
+        store(writer, held[part], kernel.arrangements[part], run, done.live.get(part, 0), result)
     result.parcels += [Parcel(s.stage, s.bucket, name, s.part, s.run, s.run.rows) for s in done.sent]
     if done.traffic:
         result.add(BucketResult(traffic={name: done.traffic}))
     if done.summary is not None:
         result.summaries[name] = result.summaries.get(name, ViewChange()) + done.summary
     if done.changes is not None:
-        ref = _write(program, done.changes)
-        result.changes.setdefault(name, []).append(ref.name)
+        result.changes.setdefault(name, []).append(writer.add(done.changes))
 
 
 @dataclass(frozen=True)
@@ -257,20 +266,22 @@ class Held:
     bucket : where the step adds a run; RECENT if the step changes all buckets at once.
     before : the state of that bucket.
     runs : the runs of `before`, and after them all others that have entries of the same bucket or buckets.
+    residence : in which bucket each entry lies, if the step changes all buckets at once.
     """
 
     name: str
     bucket: int
     before: BucketState
     runs: Sequence[AnyRun]
+    residence: Residence | None = None
 
     @classmethod
     def of(cls, program: Program, name: str, bucket: int) -> Held:
         states, residence = program.states(name), (program.residences or {}).get(name)
         if residence is None:
             return cls(name, bucket, states.get(bucket, BucketState()), OPEN.of(program.root, states, bucket))
-        runs = OPEN.of_all(program.root, states, residence.buckets, residence.router)
-        return cls(name, RECENT, states.get(RECENT, BucketState()), runs)
+        runs = OPEN.of_step(program.root, name, states, residence.buckets, residence.router)
+        return cls(name, RECENT, states.get(RECENT, BucketState()), runs, residence)
 
     @property
     def is_all(self) -> bool:
@@ -279,7 +290,7 @@ class Held:
 
 
 def store(
-    program: Program, held: Held, ring: Group, delta: Run, growth: int, result: BucketResult, *, entries: bool = True
+    writer: RunWriter, held: Held, ring: Group, delta: Run, growth: int, result: BucketResult, *, entries: bool = True
 ) -> None:
     """Add a run to an arrangement, merged with the runs that are due.
 
@@ -300,22 +311,30 @@ def store(
         delta = delta if there.all() else delta.take(there)
         live = delta.rows if entries else live  # exact, and not an estimate
     if delta.rows:
-        residence = (program.residences or {}).get(held.name)
-        kept = (*kept, _write(program, delta, None if residence is None else residence.of(delta.words)))
+        kept = (*kept, writer.add(delta, None if held.residence is None else held.residence.of(delta.words)))
     result.buckets.setdefault(held.name, {})[held.bucket] = BucketState(kept, live)
 
 
 def spread_due(program: Program) -> BucketResult:
     """Move recent runs into the buckets where they have become many entries."""
     result = BucketResult()
-    limit = max(_RECENT_ENTRIES, _RECENT_PER_BUCKET * program.buckets)
-    for name, ring in program.rings.items():
-        if sum(ref.rows for ref in program.states(name).get(RECENT, BucketState()).runs) > limit:
-            result.add(spread(program, name, ring))
+    with program.writer() as writer:
+        for name, ring in program.rings.items():
+            recent = program.states(name).get(RECENT)
+            if recent is not None and _is_due(program, name, recent):
+                result.add(spread(program, writer, name, ring))
     return result
 
 
-def spread(program: Program, name: str, ring: Group) -> BucketResult:
+def _is_due(program: Program, name: str, recent: BucketState) -> bool:
+    entries = sum(ref.rows for ref in recent.runs)
+    if entries <= max(_RECENT_ENTRIES, _RECENT_PER_BUCKET * program.buckets):
+        return False
+    everything = sum(ref.rows for state in program.states(name).values() for ref in state.runs)
+    return entries * _RECENT_SHARE > everything
+
+
+def spread(program: Program, writer: RunWriter, name: str, ring: Group) -> BucketResult:
     """Move the recent runs of an arrangement, which have entries of all buckets, into the buckets."""
     result, states, entries = BucketResult(), program.states(name), not is_table(name)
     for bucket in range(program.buckets):
@@ -326,24 +345,9 @@ def spread(program: Program, name: str, ring: Group) -> BucketResult:
             held = Held(name, bucket, own, runs[: len(own.runs)])
             delta = merge(ring, shares)  # type: ignore[arg-type]
             more = growth(ring, held.runs, delta, sample_size=None) if entries else int(delta.payload[0].sum())
-            store(program, held, ring, delta, more, result, entries=entries)
+            store(writer, held, ring, delta, more, result, entries=entries)
     result.buckets.setdefault(name, {})[RECENT] = BucketState()
     return result
-
-
-def _write(program: Program, run: Run, buckets: NDArray[np.int32] | None = None) -> RunRef:
-    return write_run(program.location, program.version, run, buckets, fsync=program.fsync)
-
-
-def write_run(
-    location: Location, version: int, run: Run, buckets: NDArray[np.int32] | None = None, *, fsync: bool
-) -> RunRef:
-    """Write a run of a step under a name that no other attempt can have."""
-    name = location.new_name(version, ".run")
-    data, path = runfile.encode(run, buckets), location.runs / name
-    runfile.write_encoded(data, path, fsync=fsync)
-    OPEN.keep(path, data)
-    return RunRef(name, run.rows, len(data))
 
 
 def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:
