@@ -45,6 +45,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from tests.logic.case_file import CaseFile, Error, Query
 from tests.logic.values import Row, in_order, row_text, same_rows
+from tests.residences import misplaced
 
 import headrace as hr
 from headrace.errors import HeadraceError, UnsupportedSQLError
@@ -114,6 +115,7 @@ class _Run:
             self._begin(engine)
             for step in range(1, last if self.restart else last + 1):
                 self._step(engine, step)
+            self.wrong |= {f"the bucket of {name}": "an entry is in a wrong bucket" for name in misplaced(engine)}
         if self.restart and last:
             with hr.Engine(self.spark, self.location, executor=self.executor) as engine:
                 self._step(engine, last)

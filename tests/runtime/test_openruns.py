@@ -26,18 +26,18 @@ def descriptors() -> int:
 def test_only_so_many_files_stay_mapped(tmp_path: Path) -> None:
     state, open_runs, before = a_bucket(tmp_path, 40_000, 12), OpenRuns(mapped_limit=4), descriptors()
     for ref in state.runs:
-        (run,) = open_runs.of(str(tmp_path), BucketState((ref,)))
+        (run,) = open_runs.opened(str(tmp_path), BucketState((ref,)))
         assert run.rows == 40_000
     del run
     assert descriptors() <= before + 4
-    again = open_runs.of(str(tmp_path), state)  # what was let go is opened again
+    again = open_runs.opened(str(tmp_path), state)  # what was let go is opened again
     assert [run.payload[0][0] for run in again] == list(range(12))
 
 
 def test_a_run_is_opened_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
     state, open_runs = a_bucket(tmp_path, 10, 2), OpenRuns()
-    first = open_runs.of(str(tmp_path), state)
-    assert [a is b for a, b in zip(first, open_runs.of(str(tmp_path), state), strict=True)] == [True, True]
+    first = open_runs.opened(str(tmp_path), state)
+    assert [a is b for a, b in zip(first, open_runs.opened(str(tmp_path), state), strict=True)] == [True, True]
     open_runs.forget(str(tmp_path), [state.runs[0].name])
-    second = open_runs.of(str(tmp_path), state)
+    second = open_runs.opened(str(tmp_path), state)
     assert [a is b for a, b in zip(first, second, strict=True)] == [False, True]

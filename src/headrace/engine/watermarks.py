@@ -24,11 +24,11 @@ from headrace.relation.layout import TableLayout
 from headrace.relation.schema import TableSchema
 from headrace.runtime.closing import ClosingTask, close_bucket
 from headrace.runtime.log import RECENT, Arrangements, Snapshot
+from headrace.runtime.one_pass import spread
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
 from headrace.runtime.spark import run_each
 from headrace.runtime.stages import each
-from headrace.runtime.tasks import spread
 
 
 @dataclass(frozen=True)

@@ -383,54 +383,6 @@ def _bounds(words, probes, lows, highs, above, out):  # type: ignore[no-untyped-
 
 
 @_jit
-def find_stretches(
-    words: Words,
-    fences: Words,
-    fence_rows: int,
-    probes: Words,
-    ready: NDArray[np.bool_],
-    wanted: NDArray[np.bool_],
-    first: Positions,
-    last: Positions,
-) -> int:
-    """Find the stretch of keys that begin with each probe, by way of fences (every `fence_rows`-th key).
-
-    Only blocks of rows that are `ready` are read; the others are marked as wanted, and how many probes need them is
-    returned.
-    """
-    width, n, count = probes.shape[0], words.shape[1], fences.shape[1]
-    missing, below = 0, 0
-    for j in range(probes.shape[1]):
-        below = _near(fences, probes, j, 0, below if j > 0 and not _less(probes, j, j - 1, width) else 0, count)
-        above = below
-        while above < count and _compare(fences, above, probes, j, width) <= 0:
-            above += 1
-            if above - below > 4:  # a long stretch of equal prefixes
-                above = _near(fences, probes, j, 1, above, count)
-                break
-        low_block, high_block = max(below - 1, 0), max(above - 1, 0)
-        if not (ready[low_block] and ready[high_block]):
-            wanted[low_block] = True
-            wanted[high_block] = True
-            missing += 1
-            continue
-        first[j] = _halve(words, probes, j, 0, low_block * fence_rows, min(below * fence_rows, n))
-        last[j] = _halve(words, probes, j, 1, max(first[j], high_block * fence_rows), min(above * fence_rows, n))
-    return missing
-
-
-@_jit
-def _near(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
-    # The answer is at or behind `low`, and probably close: gallop, then halve.
-    step = 1
-    width = probes.shape[0]
-    while low + step < high and _compare(words, low + step - 1, probes, j, width) < above:
-        low += step
-        step *= 2
-    return _halve(words, probes, j, above, low, min(high, low + step))
-
-
-@_jit
 def _halve(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
     width = probes.shape[0]
     while low < high:

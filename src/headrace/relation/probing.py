@@ -65,6 +65,13 @@ def _fill_filter(lead, out):  # type: ignore[no-untyped-def]
             out[(h >> np.uint64(12)) & mask] |= _two_bits(h)
 
 
+@_jit
+def _passes(bits: Words, word: np.uint64) -> bool:
+    h = _hash(word)
+    two: np.uint64 = _two_bits(h)
+    return bool(bits[(h >> np.uint64(12)) & np.uint64(len(bits) - 1)] & two == two)
+
+
 @intrinsic
 def _words_at(typing_context, address):  # type: ignore[no-untyped-def]
     """Read an address as a pointer to words."""

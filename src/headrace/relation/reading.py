@@ -16,7 +16,7 @@ from headrace.relation.change import ChangeBatch
 from headrace.relation.kernels import Words
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, concatenate_words, consolidate, merge
-from headrace.relation.runset import AnyRun
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT
 
 
@@ -32,8 +32,7 @@ def read_rows(layout: TableLayout, runs: Sequence[AnyRun], names: Collection[str
         keys = np.ascontiguousarray(removed[:, start : start + most])
         touched = []
         for run, kept in zip(runs, left, strict=True):
-            first, last = run.find(keys)
-            at = first[last > first]
+            at = as_set([run]).find(keys)[1]
             kept[at] = False
             touched.append(run.take(at))
         yield from _batch(layout, merge(COUNT, touched), names)

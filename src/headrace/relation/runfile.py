@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,40 +206,30 @@ class StoredRun:
 
     def in_bucket(self, bucket: int) -> Run:
         """The entries of one bucket, of a run that has those of several."""
+        return self.take(np.flatnonzero(self._buckets == bucket))
+
+    def by_bucket(self, buckets: int) -> dict[int, Run]:
+        """The entries of each bucket that has some, of a run that has those of several."""
+        order, starts = np.empty(self.rows, np.int64), np.empty(buckets + 1, np.int64)
+        kernels.split_by(self._buckets, buckets, order, starts)
+        edges = pairwise(starts.tolist())
+        return {b: self.take(order[start:stop]) for b, (start, stop) in enumerate(edges) if start < stop}
+
+    @property
+    def _buckets(self) -> NDArray[np.int32]:
         assert self.meta["buckets"]
         start, size = self.meta["spans"][-1]
         self._check_bytes(np.array([start]), np.array([start + size]))
-        return self.take(np.flatnonzero(self._buffer(-1).view(np.int32) == bucket))
+        return self._buffer(-1).view(np.int32)
 
     def select(self, names: Collection[str]) -> StoredRun:
         """The same run with some of its values only: the others are neither read nor verified."""
         return replace(self, shown=frozenset(names))
 
     def find(self, probes: Words) -> tuple[Positions, Positions]:
-        """Find the stretch [first, last) of keys that begin with each probe: fences first, then one block of rows."""
-        m = probes.shape[1]
-        first, last = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        if not m or not self.rows:
-            return first, last
-        if kernels.is_ascending(probes[0]):
-            # Keys that only grow are beyond most runs: look for those between its first and last key only.
-            low = np.searchsorted(probes[0], self.fences[0, 0], "left")
-            high = np.searchsorted(probes[0], np.uint64(self.meta["last"][0]), "right")
-            if high - low < m:
-                if low < high:
-                    first[low:high], last[low:high] = self._find(np.ascontiguousarray(probes[:, low:high]))
-                return first, last
-        return self._find(probes)
-
-    def _find(self, probes: Words) -> tuple[Positions, Positions]:
-        m = probes.shape[1]
-        first, last = np.zeros(m, np.int64), np.zeros(m, np.int64)
-        ready, wanted = self._ready["words"], np.zeros(self.fences.shape[1], bool)
-        arguments = (self.words, self.fences, _FENCE_ROWS, probes, ready, wanted, first, last)
-        if kernels.find_stretches(*arguments):
-            self._ensure("words", np.flatnonzero(wanted))
-            kernels.find_stretches(*arguments)
-        return first, last
+        """Find the stretch [first, last) of keys that begin with each probe. Reads all keys; `runset` reads a few."""
+        self._ensure("words", np.arange(self.fences.shape[1]))
+        return Run(self.words, ()).find(probes)
 
     def check(self, positions: Positions | None = None) -> None:
         """Verify the payloads at these positions, or all that it has, as far as this process has not done so yet."""

@@ -169,9 +169,11 @@ class RunSet(Sequence[AnyRun]):
 
     def payload(self, runs: Positions, positions: Positions) -> Payload:
         """Copy payloads out, verified."""
+        if not self.runs:
+            return ()
         self._ensure("payload", runs, positions)
         out = []
-        for i, column in enumerate(self.runs[int(runs[0])].payload if len(runs) else self._any_payload):
+        for i, column in enumerate(self.runs[0].payload):
             shape = (len(runs), *column.shape[1:])
             size = int(np.prod(column.shape[1:], dtype=np.int64))
             copied = np.empty(len(runs) * size, np.uint64)
@@ -213,10 +215,6 @@ class RunSet(Sequence[AnyRun]):
         for start, stop in pairwise(edges):
             parts.append(self.runs[int(entries.runs[start])].values_at(entries.positions[start:stop]))
         return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
-
-    @property
-    def _any_payload(self) -> Payload:
-        return self.runs[0].payload
 
     # -- widths -------------------------------------------------------------------------------------------------------
 

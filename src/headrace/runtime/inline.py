@@ -13,32 +13,35 @@ from dataclasses import replace
 
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
-from headrace.runtime.program import BucketResult, Program, TableTask, in_one_pass, table_arrangement
+from headrace.runtime.one_pass import passes, spread_due
+from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
-from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, spread_due
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
 _WORTH_THREADS = 20_000
-_WORTH_A_BUCKET = 4_000  # rows per bucket from which the buckets of a step are changed one by one
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
     """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
-    result = BucketResult()
     rows = sum(len(batches[task.name]) for task in program.tables)
-    if rows < _WORTH_THREADS:
-        threads = 1
-    if rows < max(_WORTH_THREADS, _WORTH_A_BUCKET * program.buckets):
-        at_once = in_one_pass(program)
-        if at_once is not None:
-            result = spread_due(program)
-            program = replace(at_once, state=program.state_after(result))
+    result, parts = BucketResult(), passes(program, rows)
+    if parts[0].residences is not None and not program.judge_only:
+        result = spread_due(program)
+    for part in parts:
+        part = replace(part, state=part.state_after(result))
+        result.add(_run(part, batches, 1 if rows < _WORTH_THREADS else threads))
+        if result.bad and not program.judge_only:
+            break
+    return result
+
+
+def _run(program: Program, batches: Mapping[str, ChangeBatch], threads: int) -> BucketResult:
     mapping = each(
         lambda task: map_rows(program, task, batches[task.name].rows, batches[task.name].diff, None),
         program.tables,
         threads,
     )
-    result.add(_reduced(program, mapping, threads))
-    return result
+    return _reduced(program, mapping, threads)
 
 
 def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from headrace.errors import CorruptFileError, StorageError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

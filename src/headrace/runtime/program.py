@@ -7,7 +7,7 @@ data and no connection, so the driver, a Spark task and a test run the same prog
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +20,7 @@ from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
 from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
-from headrace.relation.residence import Residence, first_word
+from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
@@ -72,6 +72,7 @@ class TableTask:
     layout: TableLayout
     views: tuple[ViewTask, ...]
     store: bool = True  # False when a new view is filled from rows that are stored already
+    views_only: bool = False  # whether another pass of the step takes care of the table itself
     excluded: NDArray[np.uint64] | None = None  # identities of bad rows that go to quarantine
 
     @property
@@ -135,25 +136,6 @@ class Program:
         for name, kernel in self.views.items():
             rings |= {view_arrangement(name, part): ring for part, ring in kernel.arrangements.items()}
         return rings
-
-
-def in_one_pass(program: Program) -> Program | None:
-    """The same step as a program that changes all buckets as if they were one; None if some view cannot be kept so."""
-    if program.buckets == 1:
-        return None
-    residences: dict[str, Residence] = {}
-    tables = []
-    for task in program.tables:
-        residences[table_arrangement(task.name)] = Residence(program.buckets, first_word)
-        views = []
-        for view in task.views:
-            way = view.kernel.in_one_pass
-            if way is None:
-                return None
-            views.append(replace(view, kernel=way.kernel))
-            residences |= {view_arrangement(view.name, part): found for part, found in way.residences.items()}
-        tables.append(replace(task, views=tuple(views)))
-    return replace(program, buckets=1, tables=tuple(tables), residences=residences)
 
 
 @dataclass(frozen=True)

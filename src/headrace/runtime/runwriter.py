@@ -1,7 +1,7 @@
 """Writing the runs of a step: small ones share a file, because making a file costs more than writing one.
 
 A large run has a file of its own, so that its space is free again as soon as the run is merged away. The space of a
-small one is free when nothing in its file is used any more.
+small one is free when nothing in its file is used any more. Tables and views never share a file.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from headrace.operators.delta import filtered
 from headrace.operators.kernel import Evaluated, ViewChange, ViewKernel
 from headrace.plan import native
 from headrace.relation import kernels
-from headrace.relation.arrangement import alive, growth, runs_to_merge
+from headrace.relation.arrangement import alive, runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
 from headrace.relation.layout import TableLayout, hash_rows
@@ -39,15 +39,10 @@ from headrace.runtime.program import (
     Program,
     TableTask,
     ViewTask,
-    is_table,
     table_arrangement,
     view_arrangement,
 )
 from headrace.runtime.runwriter import RunWriter
-
-# Recent runs move into the buckets when they have this many entries: enough for each bucket to be worth the work, and a
-# share of all entries. Until then they cost a reader of one bucket a look at the bucket of each entry.
-_RECENT_ENTRIES, _RECENT_PER_BUCKET, _RECENT_SHARE = 1 << 16, 1 << 12, 16
 
 
 @dataclass
@@ -86,7 +81,9 @@ def map_rows(
         rows, diff = take_rows(rows, keep), diff[keep]
     if not len(diff):
         return out
-    if task.store:
+    if task.views_only:
+        pass
+    elif task.store:
         _map_table(program, task, rows, diff, own, out)
     elif not task.layout.schema.kept:
         batch, bad = set_apart(task.layout.schema, ChangeBatch(rows, diff))
@@ -95,7 +92,7 @@ def map_rows(
             out.bad.append(BadRows(bad.table, own_columns, bad.diff, bad.reasons))
         rows, diff = batch.rows, batch.diff
         out.passed[task.name] = (len(diff), int(diff.sum()))
-    if task.store or not task.layout.schema.kept:
+    if not task.views_only and (task.store or not task.layout.schema.kept):
         _map_times(task, rows, diff, out)
     if program.judge_only and own is not None and 0 not in own:
         return out  # one task is enough to look for values that no view can take
@@ -180,10 +177,12 @@ def evaluate(view: ViewTask, rows: pa.Table, diff: NDArray[np.int64]) -> Evaluat
 def reduce_bucket(program: Program, bucket: int, pieces: Pieces) -> BucketResult:
     """Add the pieces of one bucket to its state."""
     result = BucketResult()
+    # Not in one file: if the file of a view is damaged, the view can be made again from its tables.
     with program.writer() as writer:
         for task in program.tables:
             if pieces.rows.get(task.name):
                 _reduce_table(program, task, bucket, pieces.rows[task.name], writer, result)
+    with program.writer() as writer:
         if not program.judge_only:
             for name, kernel in program.views.items():
                 _reduce_view(program, name, kernel, 0, bucket, pieces, writer, result)
@@ -313,41 +312,6 @@ def store(
     if delta.rows:
         kept = (*kept, writer.add(delta, None if held.residence is None else held.residence.of(delta.words)))
     result.buckets.setdefault(held.name, {})[held.bucket] = BucketState(kept, live)
-
-
-def spread_due(program: Program) -> BucketResult:
-    """Move recent runs into the buckets where they have become many entries."""
-    result = BucketResult()
-    with program.writer() as writer:
-        for name, ring in program.rings.items():
-            recent = program.states(name).get(RECENT)
-            if recent is not None and _is_due(program, name, recent):
-                result.add(spread(program, writer, name, ring))
-    return result
-
-
-def _is_due(program: Program, name: str, recent: BucketState) -> bool:
-    entries = sum(ref.rows for ref in recent.runs)
-    if entries <= max(_RECENT_ENTRIES, _RECENT_PER_BUCKET * program.buckets):
-        return False
-    everything = sum(ref.rows for state in program.states(name).values() for ref in state.runs)
-    return entries * _RECENT_SHARE > everything
-
-
-def spread(program: Program, writer: RunWriter, name: str, ring: Group) -> BucketResult:
-    """Move the recent runs of an arrangement, which have entries of all buckets, into the buckets."""
-    result, states, entries = BucketResult(), program.states(name), not is_table(name)
-    for bucket in range(program.buckets):
-        own = states.get(bucket, BucketState())
-        runs = OPEN.of(program.root, states, bucket)
-        shares = runs[len(own.runs) :]
-        if shares:
-            held = Held(name, bucket, own, runs[: len(own.runs)])
-            delta = merge(ring, shares)  # type: ignore[arg-type]
-            more = growth(ring, held.runs, delta, sample_size=None) if entries else int(delta.payload[0].sum())
-            store(writer, held, ring, delta, more, result, entries=entries)
-    result.buckets.setdefault(name, {})[RECENT] = BucketState()
-    return result
 
 
 def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:

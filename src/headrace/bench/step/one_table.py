@@ -44,7 +44,10 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows in the table (default 10 million)")
     parser.add_argument("--groups", type=int, default=100_000, help="groups of the view (default 100,000)")
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000], help="rows per step"
+        "--sizes", type=int, nargs="+", default=[1, 1_000, 10_000, 100_000, 1_000_000], help="rows per step"
+    )
+    parser.add_argument(
+        "--buckets", type=int, nargs="*", default=[64], help="measure again with so many buckets (default 64)"
     )
     parser.add_argument("--repeat", type=int, default=9, help="steps of each size (default 9; the median is reported)")
     parser.add_argument("--deletes", type=float, default=0.25, help="share of changes that delete (default 0.25)")
@@ -62,8 +65,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
 def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     results: list[dict[str, Any]] = []
     small_rows = max(options.rows // 10, 1)
-    small = _measure(spark, root / "small", small_rows, options, [10_000], tell)
-    large = _measure(spark, root / "large", options.rows, options, options.sizes, tell)
+    small = _measure(spark, root / "small", small_rows, options, [10_000], None, tell)
+    large = _measure(spark, root / "large", options.rows, options, options.sizes, None, tell)
     results += [{**row, "case": f"{row['case']} into {small_rows:,}"} for row in small["results"]]
     results += large["results"]
     empty = _median_seconds(lambda: _empty_job(spark), 15)
@@ -87,6 +90,13 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         ratios["step of 10,000: this table / a tenth of it"] = (
             by_size[10_000]["seconds"] / small["results"][1]["seconds"]
         )
+    for buckets in options.buckets:
+        other = _measure(spark, root / f"{buckets}", options.rows, options, options.sizes, buckets, tell)
+        steps = [row for row in other["results"] if row["case"].startswith("step")]
+        results += [{**row, "case": f"{row['case']}, {buckets} buckets"} for row in steps]
+        for row in steps:
+            ratio = row["seconds"] / by_size[row["rows"]]["seconds"]
+            ratios[f"step of {row['rows']:,}: {buckets} buckets / {large['buckets']}"] = ratio
     for size, peak in large["peaks"].items():
         ratios[f"peak bytes of a step of {size:,} / group"] = peak / options.groups
     ratios["bytes of the view's state / group"] = large["view_bytes"] / options.groups
@@ -106,12 +116,19 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
 
 
 def _measure(
-    spark: SparkSession, root: Path, rows: int, options: argparse.Namespace, sizes: list[int], tell: Tell
+    spark: SparkSession,
+    root: Path,
+    rows: int,
+    options: argparse.Namespace,
+    sizes: list[int],
+    buckets: int | None,
+    tell: Tell,
 ) -> dict[str, Any]:
     """Load a table, run steps of each size, check the view, and time Spark's recomputation of it."""
     source = _Source(options.groups, options.deletes)
     results: list[dict[str, Any]] = []
-    with Engine(spark, root) as engine:
+    with Engine(spark, root, buckets=buckets) as engine:
+        buckets = engine.buckets
         engine.table("t", SCHEMA, key="id")
         view = engine.view("v", SQL)
         start = time.perf_counter()
@@ -163,6 +180,7 @@ def _measure(
         "peaks": peaks,
         "table_rows": rows_now.num_rows,
         "view_bytes": view_bytes,
+        "buckets": buckets,
     }
 
 
