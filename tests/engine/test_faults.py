@@ -189,14 +189,15 @@ def test_a_damaged_file_is_an_error_that_names_it(spark: SparkSession, tmp_path:
         engine.table("t", "id BIGINT, shop STRING", key="id")
         engine.view("v", "SELECT shop, COUNT(*) AS n FROM t GROUP BY shop")
         engine.apply({"t": pa.table({"id": np.arange(5000), "shop": [f"shop {i % 700}" for i in range(5000)]})})
-        name = engine._store.snapshot.arrangements["view/v/groups"][0].runs[0].name
+        ref = engine._store.snapshot.arrangements["view/v/groups"][0].runs[0]
+    name, end = ref.name, ref.at + ref.bytes
     path = location / "runs" / name
     data = bytearray(path.read_bytes())
     if damage == "flip":
-        data[len(data) // 2] ^= 0x10
+        data[ref.at + ref.bytes // 2] ^= 0x10
         path.write_bytes(data)
     elif damage == "truncate":
-        path.write_bytes(data[:-100])
+        path.write_bytes(data[: end - 100])
     else:
         path.unlink()
     with hr.Engine(spark, location, executor="inline") as engine:
