@@ -30,6 +30,7 @@ from headrace.relation.columns import take_rows
 from headrace.relation.schema import TableSchema, ddl
 from headrace.runtime.inline import run_inline
 from headrace.runtime.location import writing
+from headrace.runtime.one_pass import settled
 from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask
 from headrace.runtime.spark import run_from_files, run_from_frames
 from headrace.runtime.tasks import row_identity
@@ -122,7 +123,7 @@ class StepRunner:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"
             return Outcome(
-                translating_spark_errors(lambda: run_from_files(self.spark, program, batches, tasks)), "job", why, {}
+                _settled(program, lambda ready: run_from_files(self.spark, ready, batches, tasks)), "job", why, {}
             )
         reason = (
             "a large Spark DataFrame stays in Spark"
@@ -136,7 +137,7 @@ class StepRunner:
             }
             why = f"{reason}; one exchange of packed changes by bucket"
             return Outcome(
-                translating_spark_errors(lambda: run_from_frames(self.spark, program, frames, tasks)), "job", why, {}
+                _settled(program, lambda ready: run_from_frames(self.spark, ready, frames, tasks)), "job", why, {}
             )
         finally:
             for path in written:
@@ -169,6 +170,14 @@ class StepRunner:
             given = self.spark.read.schema(ddl(task.layout.schema.change_columns)).parquet(path)
         frame = given
         return translating_spark_errors(lambda: with_catalyst(task, frame, views))
+
+
+def _settled(program: Program, run: Callable[[Program], BucketResult]) -> BucketResult:
+    """Run a program as a job, after the recent runs have moved into the buckets that its tasks change."""
+    result = BucketResult()
+    with settled(program, result) as ready:
+        result.add(translating_spark_errors(lambda: run(ready)))
+    return result
 
 
 def by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:

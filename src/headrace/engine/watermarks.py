@@ -125,17 +125,17 @@ class Windows:
 
     def _run(self, tasks: list[ClosingTask], program: Program, result: BucketResult, by_job: bool) -> None:
         for task in tasks:
-            written = _files(result)
+            written = result.files()
             rings = {view_arrangement(task.view, part): r for part, r in task.closing.layout.arrangements.items()}
             for name, ring in rings.items():  # windows close bucket by bucket
                 state = _state(self._store.snapshot, result, [name])
                 if RECENT in state[name]:
                     with program.writer() as writer:
                         result.add(spread(replace(program, tables=(), state=state), writer, name, ring))
-            written |= _files(result)
+            written |= result.files()
             state = _state(self._store.snapshot, result, [*rings, final_arrangement(task.view)])
             result.add(self._close_buckets(task, replace(program, tables=(), state=state), [*rings], by_job))
-            self._discard(written - _files(result))
+            self._discard(written - result.files())
 
     def _close_buckets(self, task: ClosingTask, program: Program, names: list[str], by_job: bool) -> BucketResult:
         work, step_runner = partial(close_bucket, program, task), self._step_runner
@@ -163,12 +163,6 @@ def _task(name: str, view: PlannedView, windows: WindowsOf, mark: int, step: int
 
 def _state(snapshot: Snapshot, result: BucketResult, names: list[str]) -> Arrangements:
     return {name: snapshot.arrangements.get(name, {}) | result.buckets.get(name, {}) for name in names}
-
-
-def _files(result: BucketResult) -> set[str]:
-    states = (state for buckets in result.buckets.values() for state in buckets.values())
-    changes = (run for runs in result.changes.values() for run in runs)
-    return {run.name for state in states for run in state.runs} | {run.name for run in changes}
 
 
 def _window(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
-from headrace.runtime.one_pass import passes, spread_due
+from headrace.runtime.one_pass import passes, settled
 from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
@@ -25,13 +25,12 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
     """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
     rows = sum(len(batches[task.name]) for task in program.tables)
     result, parts = BucketResult(), passes(program, rows)
-    if parts[0].residences is not None and not program.judge_only:
-        result = spread_due(program)
-    for part in parts:
-        part = replace(part, state=part.state_after(result))
-        result.add(_run(part, batches, 1 if rows < _WORTH_THREADS else threads))
-        if result.bad and not program.judge_only:
-            break
+    with settled(program, result, due_only=parts[0].residences is not None) as ready:
+        for part in parts:
+            part = replace(part, state=ready.state_after(result))
+            result.add(_run(part, batches, 1 if rows < _WORTH_THREADS else threads))
+            if result.bad and not program.judge_only:
+                break
     return result
 
 

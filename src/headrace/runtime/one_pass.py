@@ -2,12 +2,15 @@
 
 Such a step adds one run per arrangement, with entries of all buckets, to the arrangement's *recent* runs (`RECENT`
 stands for a bucket in the log). Whoever reads one bucket takes its share of the recent runs, because each entry has the
-number of its bucket with it. When the recent runs have become many entries, a step moves them into the buckets first.
+number of its bucket with it. When the recent runs have become many entries, or when a step goes from bucket to bucket,
+they are moved into the buckets first.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from headrace.relation.arrangement import growth
@@ -52,15 +55,34 @@ def passes(program: Program, rows: int) -> list[Program]:
     return [first, replace(program, tables=tuple(others))] if others else [first]
 
 
-def spread_due(program: Program) -> BucketResult:
-    """Move recent runs into the buckets where they have become many entries."""
-    result = BucketResult()
-    for name, ring in program.rings.items():
-        recent = program.states(name).get(RECENT)
-        if recent is not None and _is_due(program, name, recent):
-            with program.writer() as writer:
-                result.add(spread(program, writer, name, ring))
-    return result
+@contextmanager
+def settled(program: Program, result: BucketResult, *, due_only: bool = False) -> Iterator[Program]:
+    """The program of a step, after recent runs have moved into the buckets: all of them, or those that are due.
+
+    A step that goes from bucket to bucket is large beside all of them; if they stayed, each of its tasks would have to
+    look for its share. The caller adds what the step does to `result`. Files of moved runs that the step has merged
+    away again are removed, and so are all of them if the step fails.
+    """
+    if not program.judge_only:
+        for name, ring in program.rings.items():
+            recent = program.states(name).get(RECENT, BucketState())
+            if recent.runs and (not due_only or _is_due(program, name, recent)):
+                with program.writer() as writer:
+                    result.add(spread(program, writer, name, ring))
+    # Of the files that the buckets have now, those are new that no state before the step has.
+    moved = result.files() - {ref.name for b in program.state.values() for state in b.values() for ref in state.runs}
+    try:
+        yield replace(program, state=program.state_after(result))
+    except BaseException:
+        _discard(program, moved)
+        raise
+    _discard(program, moved - result.files())
+
+
+def _discard(program: Program, names: set[str]) -> None:
+    for name in names:
+        (program.location.runs / name).unlink(missing_ok=True)
+    OPEN.forget(program.root, names)
 
 
 def _is_due(program: Program, name: str, recent: BucketState) -> bool:

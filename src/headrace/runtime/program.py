@@ -167,6 +167,12 @@ class BucketResult:
     spent: dict[str, float] = field(default_factory=dict)  # seconds spent in the kernels, per view
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
+    def files(self) -> set[str]:
+        """The names of the files that the new states and the changes of views are in."""
+        states = (state for buckets in self.buckets.values() for state in buckets.values())
+        changes = (run for runs in self.changes.values() for run in runs)
+        return {run.name for state in states for run in state.runs} | {run.name for run in changes}
+
     def add(self, other: BucketResult) -> None:
         """Take over what another task did."""
         for name, buckets in other.buckets.items():

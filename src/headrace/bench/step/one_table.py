@@ -7,6 +7,7 @@ warm), and an empty one-shuffle Spark job, which is the least that any job costs
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import tempfile
@@ -142,6 +143,7 @@ def _measure(
         results.append(
             {"system": "headrace", "case": "load", "rows": rows, "seconds": seconds, "rows_per_s": rows / seconds}
         )
+        os.sync()  # the files of the load are on disk by now, so that no step waits for them
         peaks: dict[int, int] = {}
         for size in sizes:
             tell(f"{options.repeat} steps of {size:,} rows into {rows:,}")

@@ -1,0 +1,138 @@
+"""Steps in one pass, and what happens to their runs when a step goes from bucket to bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.residences import misplaced
+
+import headrace as hr
+from headrace.runtime import one_pass
+from headrace.runtime.log import RECENT, CommitLog
+
+SQL = "SELECT shop, COUNT(*) AS n, SUM(x) AS x, MAX(x) AS most FROM t GROUP BY shop"
+
+
+@pytest.fixture
+def engine(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hr.Engine]:
+    monkeypatch.setattr(one_pass, "MOST_ROWS", 20)
+    monkeypatch.setattr(one_pass, "MOST_ROWS_PER_BUCKET", 0)
+    with hr.Engine(spark, tmp_path / "state", executor="inline", buckets=4) as engine:
+        engine.table("t", "id BIGINT, shop STRING, x INT", key="id")
+        engine.view("v", SQL)
+        yield engine
+
+
+def rows(start: int, count: int) -> pa.Table:
+    number = np.arange(start, start + count)
+    return pa.table(
+        {"id": number, "shop": [f"shop {i % 7}" for i in number.tolist()], "x": pa.array(number % 11, pa.int32())}
+    )
+
+
+def recent(engine: hr.Engine) -> dict[str, int]:
+    """How many runs each arrangement has that hold entries of all buckets."""
+    states = engine._store.snapshot.arrangements
+    return {name: len(buckets[RECENT].runs) for name, buckets in states.items() if RECENT in buckets}
+
+
+def files(engine: hr.Engine) -> set[str]:
+    return {path.name for path in (engine.location / "runs").iterdir()}
+
+
+def expected(count: int) -> dict[str, tuple[int, int, int]]:
+    out: dict[str, tuple[int, int, int]] = {}
+    for i in range(count):
+        n, x, most = out.get(f"shop {i % 7}", (0, 0, -1))
+        out[f"shop {i % 7}"] = (n + 1, x + i % 11, max(most, i % 11))
+    return out
+
+
+def answer(engine: hr.Engine) -> dict[str, tuple[int, int, int]]:
+    return {row["shop"]: (row["n"], row["x"], row["most"]) for row in engine.views["v"].to_arrow().to_pylist()}
+
+
+def test_a_small_step_adds_one_run_per_arrangement(engine: hr.Engine) -> None:
+    engine.apply({"t": rows(0, 15)})
+    assert recent(engine) == {"table/t": 1, "view/v/groups": 1, "view/v/ordered0": 1}
+    assert len(files(engine)) == 2, "one file for the table, one for the view"
+    assert answer(engine) == expected(15)
+    assert misplaced(engine) == []
+
+
+def test_a_large_step_moves_recent_runs_into_the_buckets_and_leaves_no_file_behind(engine: hr.Engine) -> None:
+    at = 0
+    for size in (15, 30, 5, 5, 200, 19, 19, 19, 500, 1):
+        engine.apply({"t": rows(at, size)})
+        at += size
+        assert answer(engine) == expected(at)
+        assert engine.tables["t"].to_arrow().num_rows == at
+        assert files(engine) == engine._store.snapshot.files()
+        assert misplaced(engine) == []
+        if size >= 20:
+            assert not any(recent(engine).values())
+    assert engine.verify() == []
+
+
+def test_a_large_step_that_fails_leaves_the_recent_runs(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(0, 60, 15):
+        engine.apply({"t": rows(at, 15)})
+    before, there = recent(engine), files(engine)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "append", fail)
+        patched.setattr(engine._store, "roll_back", lambda: None)  # so that nothing is repaired
+        with pytest.raises(OSError, match="no space"):
+            engine.apply({"t": rows(60, 300)})
+    assert there <= files(engine), "what the log names is there"
+    assert recent(engine) == before
+    assert answer(engine) == expected(60)
+    assert engine.verify() == []
+
+
+def test_recent_runs_move_when_they_are_many(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_pass, "RECENT_ENTRIES", 40)
+    monkeypatch.setattr(one_pass, "RECENT_ENTRIES_PER_BUCKET", 0)
+    moved = 0
+    for at in range(0, 300, 10):
+        engine.apply({"t": rows(at, 10)})
+        table = engine._store.snapshot.arrangements["table/t"]
+        moved += recent(engine)["table/t"] == 1 and len(table) > 1
+        assert sum(ref.rows for ref in table[RECENT].runs) <= 50
+        assert answer(engine) == expected(at + 10)
+    assert moved > 2
+    assert files(engine) == engine._store.snapshot.files()
+
+
+def test_a_view_that_is_kept_bucket_by_bucket_does_not_slow_the_others(
+    engine: hr.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.table("s", "shop STRING, town STRING")
+    engine.apply(
+        {"s": pa.table({"shop": [f"shop {i}" for i in range(7)], "town": [f"town {i % 2}" for i in range(7)]})}
+    )
+    joined = engine.view("j", "SELECT x, town FROM t JOIN s ON t.shop = s.shop", strategy="operators")
+    kernel = engine._catalogue.views["j"].kernel
+    assert kernel.in_one_pass is None, "the rows of the answer do not say in which bucket they are"
+    engine.apply({"t": rows(0, 15)})
+    assert recent(engine)["view/v/groups"] == 1
+    assert not any(name.startswith("view/j/") for name in recent(engine))
+    engine.apply({"t": rows(15, 4)})
+    assert joined.to_arrow().num_rows == 19
+    assert answer(engine) == expected(19)
+
+
+def test_one_bucket_needs_no_passes(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path / "state", executor="inline", buckets=1) as engine:
+        engine.table("t", "id BIGINT, shop STRING, x INT", key="id")
+        engine.view("v", SQL)
+        engine.apply({"t": rows(0, 15)})
+        assert recent(engine) == {}
