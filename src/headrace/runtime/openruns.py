@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import resource
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class OpenRuns:
     """The run files one process has open."""
 
     def __init__(self, mapped_limit: int | None = None, small_limit: int = _SMALL_LIMIT) -> None:
+        self._lock = threading.Lock()  # threads of one step share the files, and so do all engines of a process
         # Half of the descriptors, because Spark and the user need some too.
         self._limits = {True: mapped_limit or max(16, _descriptors() // 2), False: small_limit}
         self._runs: dict[bool, OrderedDict[_Key, StoredRun]] = {True: OrderedDict(), False: OrderedDict()}
@@ -77,15 +79,17 @@ class OpenRuns:
         """
         own = tuple(state for bucket, state in states.items() if bucket != RECENT)
         key = root, name
-        kept = self._together.pop(key, None)
+        with self._lock:
+            kept = self._together.pop(key, None)
         if kept is None or len(kept.states) != len(own) or not all(map(operator.is_, kept.states, own)):
             in_buckets = {bucket: state for bucket, state in states.items() if bucket != RECENT}
             files = frozenset(ref.name for state in own for ref in state.runs)
             mapped = sum(ref.bytes > runfile.SMALL for state in own for ref in state.runs)
             kept = _Together(own, files, mapped, self.of_all(root, in_buckets, buckets))
-        self._together[key] = kept
-        while len(self._together) > 1 and 2 * sum(k.mapped for k in self._together.values()) > self._limits[True]:
-            self._together.popitem(last=False)
+        with self._lock:
+            self._together[key] = kept
+            while len(self._together) > 1 and 2 * sum(k.mapped for k in self._together.values()) > self._limits[True]:
+                self._together.popitem(last=False)
         return kept.runs.after(self.opened(root, states.get(RECENT, _EMPTY)), router)
 
     def opened(self, root: str, state: BucketState) -> list[StoredRun]:
@@ -96,7 +100,8 @@ class OpenRuns:
         """Open a run."""
         path, mapped = f"{root}/runs/{ref.name}", ref.bytes > runfile.SMALL
         key = path, ref.at
-        run = self._runs[mapped].pop(key, None)
+        with self._lock:
+            run = self._runs[mapped].pop(key, None)
         if run is None:
             run = runfile.read(Path(path), ref.at, ref.bytes)
         self._remember(key, run, mapped)
@@ -111,34 +116,38 @@ class OpenRuns:
     def forget(self, root: str, names: Iterable[str]) -> None:
         """Close the runs of files that no longer exist."""
         names = set(names)
-        for key in [key for key, kept in self._together.items() if not kept.files.isdisjoint(names)]:
-            del self._together[key]
-        for name in names:
-            path = f"{root}/runs/{name}"
-            for at in self._starts.pop(path, ()):
-                for runs in self._runs.values():
-                    runs.pop((path, at), None)
+        with self._lock:
+            for key in [key for key, kept in self._together.items() if not kept.files.isdisjoint(names)]:
+                del self._together[key]
+            for name in names:
+                path = f"{root}/runs/{name}"
+                for at in self._starts.pop(path, ()):
+                    for runs in self._runs.values():
+                        runs.pop((path, at), None)
 
     def forget_all(self, root: str) -> None:
         """Close all runs of a location."""
-        for runs in self._runs.values():
-            for key in [key for key in runs if key[0].startswith(f"{root}/runs/")]:
-                del runs[key]
-        for own in [own for own in self._together if own[0] == root]:
-            del self._together[own]
-        for path in [path for path in self._starts if path.startswith(f"{root}/runs/")]:
-            del self._starts[path]
+        folder = f"{root}/runs/"
+        with self._lock:
+            for runs in self._runs.values():
+                for key in [key for key in runs if key[0].startswith(folder)]:
+                    del runs[key]
+            for path in [path for path in self._starts if path.startswith(folder)]:
+                del self._starts[path]
+            for own in [own for own in self._together if own[0] == root]:
+                del self._together[own]
 
     def _remember(self, key: _Key, run: StoredRun, mapped: bool) -> None:
         runs = self._runs[mapped]
-        runs[key] = run
-        self._starts.setdefault(key[0], set()).add(key[1])
-        while len(runs) > self._limits[mapped]:
-            (path, at), _ = runs.popitem(last=False)
-            starts = self._starts.get(path, set())
-            starts.discard(at)
-            if not starts:
-                self._starts.pop(path, None)
+        with self._lock:
+            runs[key] = run
+            self._starts.setdefault(key[0], set()).add(key[1])
+            while len(runs) > self._limits[mapped]:
+                (path, at), _ = runs.popitem(last=False)
+                starts = self._starts.get(path, set())
+                starts.discard(at)
+                if not starts:
+                    self._starts.pop(path, None)
 
 
 OPEN = OpenRuns()
