@@ -53,6 +53,10 @@ class OpenRuns:
         self._together: OrderedDict[tuple[str, str], _Together] = OrderedDict()  # by location and arrangement
         self._starts: dict[str, set[int]] = {}  # per file, where the runs begin that are open
 
+    def __reduce__(self) -> str:
+        """Functions that Spark sends to its workers read by way of `OPEN`: there, it is the worker's own."""
+        return "OPEN"
+
     def of(self, root: str, states: Mapping[int, BucketState], bucket: int) -> list[AnyRun]:
         """Open the runs of a bucket: its own, and then its share of the runs that have entries of all buckets."""
         runs: list[AnyRun] = list(self.opened(root, states.get(bucket, _EMPTY)))
