@@ -63,8 +63,11 @@ LIMITS = {
     "in one pass": {},
     "from bucket to bucket": {"MOST_ROWS": 0, "MOST_ROWS_PER_BUCKET": 0},
     "in turns": {
-        **{"MOST_ROWS": 4, "MOST_ROWS_PER_BUCKET": 0},
-        **{"RECENT_ENTRIES": 12, "RECENT_ENTRIES_PER_BUCKET": 0, "RECENT_SHARE": 1 << 30},
+        "MOST_ROWS": 4,
+        "MOST_ROWS_PER_BUCKET": 0,
+        "RECENT_ENTRIES": 12,
+        "RECENT_ENTRIES_PER_BUCKET": 0,
+        "RECENT_SHARE": 1 << 30,
     },
 }
 USUAL = {name: getattr(one_pass, name) for name in LIMITS["in turns"]}

@@ -38,6 +38,7 @@ from headrace.runtime.program import (
     view_arrangement,
     why_catalyst,
 )
+from headrace.runtime.runwriter import discard
 from headrace.runtime.stages import run_later_stages
 from headrace.thrifty.statistics import watched
 
@@ -148,10 +149,8 @@ class Maintenance:
 
     def _untold(self, name: str, result: BucketResult) -> None:
         """Delete the files of changes that filling a view wrote: filling counts as no change of the view."""
-        states = (state for buckets in result.buckets.values() for state in buckets.values())
-        needed = {run.name for state in states for run in state.runs}
-        for file in {run.name for run in result.changes.get(name, [])} - needed:
-            (self._store.location.runs / file).unlink(missing_ok=True)
+        changes = {run.name for run in result.changes.get(name, [])}
+        discard(self._store.location, changes - BucketResult(buckets=result.buckets).files())
 
     def _table_task(self, name: str) -> TableTask:
         layout, views = self._catalogue.tables[name], self._catalogue.views

@@ -25,8 +25,8 @@ from headrace.relation.schema import TableSchema
 from headrace.runtime.closing import ClosingTask, close_bucket
 from headrace.runtime.log import RECENT, Arrangements, Snapshot
 from headrace.runtime.one_pass import spread
-from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
+from headrace.runtime.runwriter import discard
 from headrace.runtime.spark import run_each
 from headrace.runtime.stages import each
 
@@ -135,7 +135,7 @@ class Windows:
             written |= result.files()
             state = _state(self._store.snapshot, result, [*rings, final_arrangement(task.view)])
             result.add(self._close_buckets(task, replace(program, tables=(), state=state), [*rings], by_job))
-            self._discard(written - result.files())
+            discard(self._store.location, written - result.files() - self._store.snapshot.files())
 
     def _close_buckets(self, task: ClosingTask, program: Program, names: list[str], by_job: bool) -> BucketResult:
         work, step_runner = partial(close_bucket, program, task), self._step_runner
@@ -148,12 +148,6 @@ class Windows:
         for done in each(work, buckets, step_runner.threads):
             result.add(done)
         return result
-
-    def _discard(self, names: set[str]) -> None:
-        """Remove runs that this step wrote and that closing has replaced."""
-        for name in names - self._store.snapshot.files():
-            (self._store.location.runs / name).unlink(missing_ok=True)
-        OPEN.forget(str(self._store.location.root), names - self._store.snapshot.files())
 
 
 def _task(name: str, view: PlannedView, windows: WindowsOf, mark: int, step: int) -> ClosingTask:

@@ -67,9 +67,12 @@ class OperatorLayout(ABC):
         """The parts that are the same in every bucket, if these sides are in every bucket."""
         return ()
 
-    def decides(self, part: str, places: Places) -> Lead:
-        """The function that gives the word which decides the bucket of an entry: a hash of the fields at `places`."""
-        raise NotImplementedError(f"{type(self).__name__} has all entries in one bucket")
+    def decides(self, part: str, places: Places) -> Lead | None:
+        """The function that gives the word which decides the bucket of an entry: a hash of the fields at `places`.
+
+        None if the fields cannot be read from the entries of a part: the view is then kept bucket by bucket.
+        """
+        return None
 
     def searched_by(self, part: str, places: Places) -> bool:
         """Whether all fields at `places` are among the keys by which a part is searched."""

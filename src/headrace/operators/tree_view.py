@@ -151,13 +151,13 @@ class TreeView(ViewKernel):
                     residences[part] = Residence(self.buckets, None, self.home(part, 0))
                     continue
                 places = self.placement.lies[number, layout.side_of(part)]
-                if places is None:
-                    return None
-                if not places:
+                if places == ():
                     residences[part] = Residence(self.buckets, None, one_bucket(self.buckets))
-                else:
-                    lead, by_key = layout.decides(part, places), layout.searched_by(part, places)
-                    residences[part] = Residence(self.buckets, lead, by_key=by_key)
+                    continue
+                lead = None if places is None else layout.decides(part, places)
+                if places is None or lead is None:
+                    return None
+                residences[part] = Residence(self.buckets, lead, by_key=layout.searched_by(part, places))
         return InOnePass(replace(self, buckets=1), residences)
 
     @cached_property

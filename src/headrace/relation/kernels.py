@@ -23,7 +23,8 @@ _P1, _P2, _P3 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F), np
 
 
 @_jit
-def _mix(x):  # type: ignore[no-untyped-def]
+def mix(x):  # type: ignore[no-untyped-def]
+    """Mix the bits of a word, so that each depends on all."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -35,7 +36,7 @@ def fold(words: Words, seed: np.uint64, out: NDArray[np.uint64]) -> None:
     for i in range(words.shape[1]):
         h = seed
         for w in range(words.shape[0]):
-            h = _mix((h ^ words[w, i]) + _P1)
+            h = mix((h ^ words[w, i]) + _P1)
         out[i] = h
 
 
@@ -43,7 +44,7 @@ def fold(words: Words, seed: np.uint64, out: NDArray[np.uint64]) -> None:
 def buckets_of(lead: NDArray[np.uint64], buckets: int, out: NDArray[np.int32]) -> None:
     """Assign keys to buckets by their lead word; a second mixing keeps ordered keys from clustering."""
     for i in range(len(lead)):
-        out[i] = np.int32((_mix(lead[i] + _P2) >> np.uint64(33)) % np.uint64(buckets))
+        out[i] = np.int32((mix(lead[i] + _P2) >> np.uint64(33)) % np.uint64(buckets))
 
 
 def rows_of_buckets(lead: NDArray[np.uint64], buckets: int, own: Collection[int]) -> Positions:
@@ -61,18 +62,18 @@ def hash_strings(offsets: NDArray[np.int64], data: NDArray[np.uint8], seed: np.u
     for i in range(len(offsets) - 1):
         start, stop = offsets[i], offsets[i + 1]
         length = np.uint64(stop - start)
-        a, b = _mix(seed + length), _mix(seed ^ _P3) + length
+        a, b = mix(seed + length), mix(seed ^ _P3) + length
         at = start
         while at < stop:
             word = np.uint64(0)
             for k in range(min(8, stop - at)):
                 word |= np.uint64(data[at + k]) << np.uint64(8 * k)
-            a = _mix((a ^ word) + _P1)
+            a = mix((a ^ word) + _P1)
             b = (b + word * _P2) ^ (b >> np.uint64(29))
             b *= _P3
             at += 8
-        out[0, i] = _mix(a)
-        out[1, i] = _mix(b ^ length)
+        out[0, i] = mix(a)
+        out[1, i] = mix(b ^ length)
 
 
 @_jit
@@ -306,7 +307,7 @@ def _hashed(words, i):  # type: ignore[no-untyped-def]
     h = words[0, i] + _P3
     for w in range(1, words.shape[0]):
         h = (h ^ (h >> np.uint64(32))) * _P1 + words[w, i]
-    return _mix(h)
+    return mix(h)
 
 
 @_jit
@@ -346,7 +347,8 @@ def group_hashed(words: Words, group_of: Positions, first: Positions) -> int:
 
 
 @_jit
-def _compare(words, at, probes, j, width):  # type: ignore[no-untyped-def]
+def compare(words, at, probes, j, width):  # type: ignore[no-untyped-def]
+    """Tell whether a key is below (-1), above (1) or begins with (0) a probe of so many words."""
     for w in range(width):
         if words[w, at] != probes[w, j]:
             return -1 if words[w, at] < probes[w, j] else 1
@@ -371,23 +373,24 @@ def _bounds(words, probes, lows, highs, above, out):  # type: ignore[no-untyped-
     for j in range(probes.shape[1]):
         low, high = lows[j], highs[j]
         # Probes come in ascending order, so the answer is near the one before: gallop from there.
-        if before > low and before <= high and _compare(words, before - 1, probes, j, width) < above:
+        if before > low and before <= high and compare(words, before - 1, probes, j, width) < above:
             low = before
             step = 1
-            while low + step < high and _compare(words, low + step, probes, j, width) < above:
+            while low + step < high and compare(words, low + step, probes, j, width) < above:
                 low += step
                 step *= 2
             high = min(high, low + step)
-        before = _halve(words, probes, j, above, low, high)
+        before = halve(words, probes, j, above, low, high)
         out[j] = before
 
 
 @_jit
-def _halve(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
+def halve(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
+    """Find, from low to high, the first key that is not below a probe, or (above = 1) that is above the probe."""
     width = probes.shape[0]
     while low < high:
         middle = (low + high) >> 1
-        if _compare(words, middle, probes, j, width) < above:
+        if compare(words, middle, probes, j, width) < above:
             low = middle + 1
         else:
             high = middle
@@ -442,4 +445,4 @@ def checksums(data: NDArray[np.uint64], block: int, which: Positions, out: NDArr
             a = (a ^ data[i]) * _P2
             a ^= a >> np.uint64(32)
             i += 1
-        out[k] = _mix(a) ^ _mix(b + _P1) ^ _mix(c + _P2) ^ _mix(d + _P3)
+        out[k] = mix(a) ^ mix(b + _P1) ^ mix(c + _P2) ^ mix(d + _P3)

@@ -15,26 +15,20 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from headrace.relation import kernels
 from headrace.relation.kernels import Positions, Words
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 
 FENCE_ROWS = 512
 _LEAST_FILTERED = 32  # a smaller run is searched as fast as its filter
-DENSE = 16  # a run with up to so many times as many rows as there are probes is walked through
-STRIDES = 24  # steps from one row to the next before a walk begins to leap
+_DENSE = 16  # a run with up to so many times as many rows as there are probes is walked through
+_STRIDES = 24  # steps from one row to the next before a walk begins to leap
 
 # The columns of the table of places, one row per run.
-WORDS, ROWS, FENCES, FENCE_COUNT, LOW, HIGH, HOME, READY, WANTED, FILTER, FILTER_MASK = range(11)
+WORDS, ROWS, FENCES, FENCE_COUNT, LOW, HIGH, HOME, READY, WANTED, FILTER, FILTER_WORDS = range(11)
 PLACE = 11
 ANYWHERE = np.uint64(0xFFFFFFFFFFFFFFFF)  # the home of a run whose keys may lie in any bucket
-
-
-@_jit
-def _hash(word):  # type: ignore[no-untyped-def]
-    x = (word ^ (word >> np.uint64(32))) * np.uint64(0x9E3779B185EBCA87)
-    x = (x ^ (x >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    return x ^ (x >> np.uint64(32))
 
 
 @_jit
@@ -43,11 +37,18 @@ def _two_bits(h):  # type: ignore[no-untyped-def]
     return (one << (h & np.uint64(63))) | (one << ((h >> np.uint64(6)) & np.uint64(63)))
 
 
+@_jit
+def passes(bits, h):  # type: ignore[no-untyped-def]
+    """Tell whether a filter lets a hash (`kernels.mix` of the first word of a key) pass."""
+    two = _two_bits(h)
+    return bits[(h >> np.uint64(12)) & np.uint64(len(bits) - 1)] & two == two
+
+
 def filter_of(lead: Words) -> Words:
     """A filter of the first words of a run's keys: what is not in the filter is not in the run.
 
     It is a Bloom filter whose two bits for a key lie in one word, so that a look at it is one access to memory. It has
-    between 8 and 16 bits per row; some 3% of the keys that are not there pass it.
+    between 8 and 16 bits per row; of the keys that are not there, few pass it.
     """
     if len(lead) < _LEAST_FILTERED:
         return np.zeros(0, np.uint64)
@@ -61,90 +62,75 @@ def _fill_filter(lead, out):  # type: ignore[no-untyped-def]
     mask = np.uint64(len(out) - 1)
     for i in range(len(lead)):
         if i == 0 or lead[i] != lead[i - 1]:
-            h = _hash(lead[i])
+            h = kernels.mix(lead[i])
             out[(h >> np.uint64(12)) & mask] |= _two_bits(h)
 
 
-@_jit
-def _passes(bits: Words, word: np.uint64) -> bool:
-    h = _hash(word)
-    two: np.uint64 = _two_bits(h)
-    return bool(bits[(h >> np.uint64(12)) & np.uint64(len(bits) - 1)] & two == two)
-
-
 @intrinsic
-def _words_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Read an address as a pointer to words."""
-    pointer = types.CPointer(types.uint64)
+def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
+    """Read an address as a pointer, which `carray` makes an array of."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
 
-    return pointer(types.uint64), generate
-
-
-@intrinsic
-def _bytes_at(typing_context, address):  # type: ignore[no-untyped-def]
-    """Read an address as a pointer to bytes."""
-    pointer = types.CPointer(types.uint8)
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
-
-    return pointer(types.uint64), generate
+    return types.voidptr(types.uint64), generate
 
 
 @_jit
-def _compare(words, rows, at, probes, j, width):  # type: ignore[no-untyped-def]
-    for w in range(width):
-        word = words[w * rows + at]
-        if word != probes[w, j]:
-            return -1 if word < probes[w, j] else 1
-    return 0
-
-
-@_jit
-def _bound(words, rows, probes, j, width, above, low, high):  # type: ignore[no-untyped-def]
-    # The first of the keys from low to high that is not below the probe, or (above = 1) that is above the probe.
-    while low < high:
-        middle = (low + high) >> 1
-        if _compare(words, rows, middle, probes, j, width) < above:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@_jit
-def _near(words, rows, probes, j, width, above, low, high):  # type: ignore[no-untyped-def]
-    # The same, where the answer is expected soon after low.
-    step = 1
-    while low + step < high and _compare(words, rows, low + step, probes, j, width) < above:
+def _near(words, probes, j, above, low, high):  # type: ignore[no-untyped-def]
+    # As `kernels.halve`, where the answer is expected soon after low.
+    step, width = 1, probes.shape[0]
+    while low + step < high and kernels.compare(words, low + step, probes, j, width) < above:
         low += step
         step *= 2
-    return _bound(words, rows, probes, j, width, above, low, min(high, low + step))
+    return kernels.halve(words, probes, j, above, low, min(high, low + step))
 
 
 @_jit
-def _is_ascending(probes, order, begin, end):  # type: ignore[no-untyped-def]
-    for k in range(begin + 1, end):
-        i, j = order[k - 1], order[k]
-        for w in range(probes.shape[0]):
-            if probes[w, i] != probes[w, j]:
-                if probes[w, i] > probes[w, j]:
-                    return False
-                break
+def _are_ascending(probes):  # type: ignore[no-untyped-def]
+    for j in range(1, probes.shape[1]):
+        if kernels.compare(probes, j - 1, probes, j, probes.shape[0]) > 0:
+            return False
     return True
 
 
 @_jit
-def _all_ready(ready, wanted, blocks):  # type: ignore[no-untyped-def]
+def _all_ready(ready, wanted):  # type: ignore[no-untyped-def]
     missing = 0
-    for block in range(blocks):
+    for block in range(len(ready)):
         if not ready[block]:
             wanted[block] = 1
             missing += 1
     return missing == 0
+
+
+@_jit
+def _walked(words, probes, j, at):  # type: ignore[no-untyped-def]
+    # The stretch of keys that begin with a probe, looked for from one row to the next.
+    lead, rows = probes[0, j], words.shape[1]
+    stop = min(at + _STRIDES, rows)
+    while at < stop and words[0, at] < lead:
+        at += 1
+    if at < rows and words[0, at] > lead:
+        return at, at
+    first = _near(words, probes, j, 0, at, rows)
+    last = first
+    if first < rows and kernels.compare(words, first, probes, j, probes.shape[0]) == 0:
+        last = _near(words, probes, j, 1, first, rows)
+    return first, last
+
+
+@_jit
+def _fenced(fences, probes, j, at):  # type: ignore[no-untyped-def]
+    # How many fences are below a probe, and how many are not above: the stretch lies between these.
+    count = fences.shape[1]
+    below = _near(fences, probes, j, 0, max(at - 1, 0), count)
+    above = below
+    while above < count and kernels.compare(fences, above, probes, j, probes.shape[0]) <= 0:
+        above += 1
+        if above - below > 4:  # a long stretch of equal prefixes
+            return below, _near(fences, probes, j, 1, above - 1, count)
+    return below, above
 
 
 @_jit
@@ -167,77 +153,47 @@ def find(
     order, starts : the probes by bucket (order[starts[b] : starts[b + 1]], ascending). A run whose home is a bucket is
         searched for the probes of that bucket; with one bucket only, all runs are searched for all probes.
     """
-    width, count = probes.shape[0], 0
-    hashes = np.empty(probes.shape[1], np.uint64)
-    for j in range(probes.shape[1]):
-        hashes[j] = _hash(probes[0, j])
-    routed, everything = len(starts) > 2, np.arange(probes.shape[1])
+    (width, m), count = probes.shape, 0
+    hashes, everything = np.empty(m, np.uint64), np.arange(m)
+    for j in range(m):
+        hashes[j] = kernels.mix(probes[0, j])
+    routed, ascending = len(starts) > 2, _are_ascending(probes)  # and then those of each bucket are ascending, too
     for r in range(len(places)):
-        rows = np.int64(places[r, ROWS])
+        rows, fence_count = np.int64(places[r, ROWS]), np.int64(places[r, FENCE_COUNT])
         if rows == 0:
             continue
-        words, fences = _words_at(places[r, WORDS]), _words_at(places[r, FENCES])
-        ready, wanted = _bytes_at(places[r, READY]), _bytes_at(places[r, WANTED])
-        fence_count = np.int64(places[r, FENCE_COUNT])
-        keys, mask, filtered = _words_at(places[r, FILTER]), places[r, FILTER_MASK], places[r, FILTER] != np.uint64(0)
+        words = nb.carray(_pointer(places[r, WORDS]), (width, rows), np.uint64)
+        fences = nb.carray(_pointer(places[r, FENCES]), (width, fence_count), np.uint64)
+        ready = nb.carray(_pointer(places[r, READY]), fence_count, np.uint8)
+        wanted = nb.carray(_pointer(places[r, WANTED]), fence_count, np.uint8)
+        keys = nb.carray(_pointer(places[r, FILTER]), np.int64(places[r, FILTER_WORDS]), np.uint64)
         least, most = places[r, LOW], places[r, HIGH]
-        begin, end, which = 0, probes.shape[1], everything
+        begin, end, which = 0, m, everything
         if routed and places[r, HOME] != ANYWHERE:
-            which = order
-            begin, end = starts[np.int64(places[r, HOME])], starts[np.int64(places[r, HOME]) + 1]
+            home = np.int64(places[r, HOME])
+            begin, end, which = starts[home], starts[home + 1], order
         # Many probes in a small run: walk through both, side by side. Few in a large one: by way of the fences.
-        dense = DENSE * (end - begin) >= rows and _is_ascending(probes, which, begin, end)
-        if dense and not _all_ready(ready, wanted, fence_count):
+        dense = ascending and _DENSE * (end - begin) >= rows
+        if dense and not _all_ready(ready, wanted):
             missing[0] += 1
             continue
-        below, before = np.int64(0), np.int64(-1)
+        at = np.int64(0)
         for k in range(begin, end):
             j = which[k]
-            if probes[0, j] < least or probes[0, j] > most:
+            if probes[0, j] < least or probes[0, j] > most or (len(keys) and not passes(keys, hashes[j])):
                 continue
-            if filtered:
-                bits = _two_bits(hashes[j])
-                if keys[(hashes[j] >> np.uint64(12)) & mask] & bits != bits:
-                    continue
             if dense:
-                lead = probes[0, j]
-                stop = min(below + STRIDES, rows)
-                while below < stop and words[below] < lead:
-                    below += 1
-                if below < rows and words[below] > lead:
-                    continue
-                first = _near(words, rows, probes, j, width, 0, below, rows)
-                below, last = first, first
-                if first < rows and _compare(words, rows, first, probes, j, width) == 0:
-                    last = first + 1
-                    if last < rows and _compare(words, rows, last, probes, j, width) == 0:
-                        last = _near(words, rows, probes, j, width, 1, last, rows)
+                first, last = _walked(words, probes, j, at)
+                at = first
             else:
-                ascends = before >= 0
-                if ascends:
-                    for w in range(width):
-                        if probes[w, j] != probes[w, before]:
-                            ascends = probes[w, j] > probes[w, before]
-                            break
-                before = j
-                if not ascends:
-                    below = np.int64(0)
-                below = _near(fences, fence_count, probes, j, width, 0, max(below - 1, 0), fence_count)
-                above = below
-                while above < fence_count and _compare(fences, fence_count, above, probes, j, width) <= 0:
-                    above += 1
-                    if above - below > 4:  # a long stretch of equal prefixes
-                        above = _near(fences, fence_count, probes, j, width, 1, above - 1, fence_count)
-                        break
-                low_block, high_block = max(below - 1, 0), max(above - 1, 0)
-                if not (ready[low_block] and ready[high_block]):
-                    wanted[low_block] = 1
-                    wanted[high_block] = 1
+                at, above = _fenced(fences, probes, j, at if ascending else np.int64(0))
+                low, high = max(at - 1, 0), max(above - 1, 0)  # the blocks in which the stretch begins and ends
+                if not (ready[low] and ready[high]):
+                    wanted[low], wanted[high] = 1, 1
                     missing[0] += 1
                     continue
-                first = _bound(words, rows, probes, j, width, 0, low_block * FENCE_ROWS, min(below * FENCE_ROWS, rows))
-                start, stop = max(first, high_block * FENCE_ROWS), min(above * FENCE_ROWS, rows)
-                last = _near(words, rows, probes, j, width, 1, start, stop)
+                first = kernels.halve(words, probes, j, 0, low * FENCE_ROWS, min(at * FENCE_ROWS, rows))
+                last = _near(words, probes, j, 1, max(first, high * FENCE_ROWS), min(above * FENCE_ROWS, rows))
             if last > first:
                 if count < len(out):
                     out[count, 0], out[count, 1], out[count, 2], out[count, 3] = r, first, last, j
@@ -266,8 +222,8 @@ def mark(ready_at: NDArray[np.uint64], wanted_at: NDArray[np.uint64], runs: Posi
     missing = 0
     for k in range(len(runs)):
         block = positions[k] // FENCE_ROWS
-        if not _bytes_at(ready_at[runs[k]])[block]:
-            _bytes_at(wanted_at[runs[k]])[block] = 1
+        if not nb.carray(_pointer(ready_at[runs[k]]), block + 1, np.uint8)[block]:
+            nb.carray(_pointer(wanted_at[runs[k]]), block + 1, np.uint8)[block] = 1
             missing += 1
     return missing
 
@@ -276,7 +232,8 @@ def mark(ready_at: NDArray[np.uint64], wanted_at: NDArray[np.uint64], runs: Posi
 def gather(at: NDArray[np.uint64], size: int, runs: Positions, positions: Positions, out: Words) -> None:
     """Copy elements of `size` words each out of runs; `at` has the address of the first element per run."""
     for k in range(len(runs)):
-        source, start = _words_at(at[runs[k]]), positions[k] * size
+        start = positions[k] * size
+        source = nb.carray(_pointer(at[runs[k]]), start + size, np.uint64)
         for w in range(size):
             out[k * size + w] = source[start + w]
 
@@ -285,6 +242,7 @@ def gather(at: NDArray[np.uint64], size: int, runs: Positions, positions: Positi
 def gather_keys(places: NDArray[np.uint64], runs: Positions, positions: Positions, begin: int, out: Words) -> None:
     """Copy words of keys out of runs, from word number `begin` on."""
     for k in range(len(runs)):
-        source, rows = _words_at(places[runs[k], WORDS]), np.int64(places[runs[k], ROWS])
+        place = places[runs[k]]
+        source = nb.carray(_pointer(place[WORDS]), (begin + out.shape[0], np.int64(place[ROWS])), np.uint64)
         for w in range(out.shape[0]):
-            out[w, k] = source[(begin + w) * rows + positions[k]]
+            out[w, k] = source[begin + w, positions[k]]

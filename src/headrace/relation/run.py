@@ -114,7 +114,7 @@ class Place:
         low = int(fences[0, 0]) if count else 0
         where = (_address(words), words.shape[1], _address(fences), count, low, last)
         blocks = (int(probing.ANYWHERE), flags["words"], _address(wanted))
-        row = (*where, *blocks, _address(keys) if len(keys) else 0, max(0, len(keys) - 1))
+        row = (*where, *blocks, _address(keys), len(keys))
         return cls(row, tuple(map(_address, payload)), flags, (words, fences, keys, payload, ready, wanted))
 
 

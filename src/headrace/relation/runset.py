@@ -80,11 +80,6 @@ class RunSet(Sequence[AnyRun]):
     def __iter__(self) -> Iterator[AnyRun]:
         return iter(self.runs)
 
-    @property
-    def rows(self) -> int:
-        """How many entries all runs have."""
-        return sum(run.rows for run in self.runs)
-
     def with_run(self, run: Run) -> RunSet:
         """The same runs and one more, which may have entries of all buckets."""
         homes = None if self.homes is None else [*self.homes, -1]
@@ -116,15 +111,16 @@ class RunSet(Sequence[AnyRun]):
             return self._last[1]
         asked, probes = probes, np.ascontiguousarray(probes)
         order, starts = self._routed(probes)
+        room = _room()
         while True:
-            missing, room = np.zeros(1, np.int64), _room()
+            missing = np.zeros(1, np.int64)
             count = probing.find(self._table.places, probes, order, starts, missing, room)
             if missing[0]:
                 self._verify("words")
             elif count <= len(room):
                 break
             else:
-                _room(count)
+                room = np.empty((count, 4), np.int64)
         found = room[:count].T.copy()
         self._last = asked, found
         return found
@@ -256,13 +252,14 @@ class RunSet(Sequence[AnyRun]):
 
 
 _SCRATCH = threading.local()
+_ROOM = 1 << 16  # 2 MB; a larger search costs more than new memory
 
 
-def _room(rows: int = 1 << 12) -> NDArray[np.int64]:
-    """Room for stretches, one array per thread: new memory for each search would cost as much as the search."""
+def _room() -> NDArray[np.int64]:
+    """Room for the stretches of a small step, kept per thread: new memory would cost as much as the search."""
     room: NDArray[np.int64] | None = getattr(_SCRATCH, "room", None)
-    if room is None or len(room) < rows:
-        room = _SCRATCH.room = np.empty((1 << (rows - 1).bit_length(), 4), np.int64)
+    if room is None:
+        room = _SCRATCH.room = np.empty((_ROOM, 4), np.int64)
     return room
 
 

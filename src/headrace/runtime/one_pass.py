@@ -20,7 +20,7 @@ from headrace.rings import Group
 from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, is_table, table_arrangement, view_arrangement
-from headrace.runtime.runwriter import RunWriter
+from headrace.runtime.runwriter import RunWriter, discard
 from headrace.runtime.tasks import Held, store
 
 # A step of fewer rows, or of fewer rows per bucket, is done in one pass: going from bucket to bucket would cost more.
@@ -50,7 +50,7 @@ def passes(program: Program, rows: int) -> list[Program]:
         at_once.append(replace(task, views=tuple(views)))
         left = tuple(view for view in task.views if view.kernel.in_one_pass is None)
         if left:
-            others.append(replace(task, views=left, views_only=True))
+            others.append(replace(task, views=left, store=False, views_only=True))
     first = replace(program, buckets=1, tables=tuple(at_once), residences=residences)
     return [first, replace(program, tables=tuple(others))] if others else [first]
 
@@ -74,15 +74,9 @@ def settled(program: Program, result: BucketResult, *, due_only: bool = False) -
     try:
         yield replace(program, state=program.state_after(result))
     except BaseException:
-        _discard(program, moved)
+        discard(program.location, moved)
         raise
-    _discard(program, moved - result.files())
-
-
-def _discard(program: Program, names: set[str]) -> None:
-    for name in names:
-        (program.location.runs / name).unlink(missing_ok=True)
-    OPEN.forget(program.root, names)
+    discard(program.location, moved - result.files())
 
 
 def _is_due(program: Program, name: str, recent: BucketState) -> bool:

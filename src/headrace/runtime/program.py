@@ -71,8 +71,8 @@ class TableTask:
 
     layout: TableLayout
     views: tuple[ViewTask, ...]
-    store: bool = True  # False when a new view is filled from rows that are stored already
-    views_only: bool = False  # whether another pass of the step takes care of the table itself
+    store: bool = True  # False when a new view is filled from rows that are stored already, and for `views_only`
+    views_only: bool = False  # another pass of the step takes care of the table itself
     excluded: NDArray[np.uint64] | None = None  # identities of bad rows that go to quarantine
 
     @property

@@ -16,6 +16,13 @@ from headrace.runtime.log import RunRef
 from headrace.runtime.openruns import OPEN
 
 
+def discard(location: Location, names: set[str]) -> None:
+    """Remove files of runs that no commit names."""
+    for name in names:
+        (location.runs / name).unlink(missing_ok=True)
+    OPEN.forget(str(location.root), names)
+
+
 class RunWriter:
     """Writes the runs that one task adds in a step, under names that no other attempt can have.
 

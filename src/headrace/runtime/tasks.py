@@ -81,18 +81,11 @@ def map_rows(
         rows, diff = take_rows(rows, keep), diff[keep]
     if not len(diff):
         return out
-    if task.views_only:
-        pass
-    elif task.store:
+    if task.store:
         _map_table(program, task, rows, diff, own, out)
-    elif not task.layout.schema.kept:
-        batch, bad = set_apart(task.layout.schema, ChangeBatch(rows, diff))
-        if bad is not None:
-            own_columns = bad.rows.select(task.layout.schema.names)
-            out.bad.append(BadRows(bad.table, own_columns, bad.diff, bad.reasons))
-        rows, diff = batch.rows, batch.diff
-        out.passed[task.name] = (len(diff), int(diff.sum()))
-    if not task.views_only and (task.store or not task.layout.schema.kept):
+        _map_times(task, rows, diff, out)
+    elif not (task.layout.schema.kept or task.views_only):
+        rows, diff = _map_passing(task, rows, diff, out)
         _map_times(task, rows, diff, out)
     if program.judge_only and own is not None and 0 not in own:
         return out  # one task is enough to look for values that no view can take
@@ -114,6 +107,18 @@ def _map_table(
         if len(at):
             batch = ChangeBatch(columns, diff)
             out.pieces[bucket].rows[task.name].append(batch if len(at) == len(diff) else batch.take(at))
+
+
+def _map_passing(
+    task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Count the rows of a table that keeps none, and set those apart that break its rules; returns the others."""
+    batch, bad = set_apart(task.layout.schema, ChangeBatch(rows, diff))
+    if bad is not None:
+        own_columns = bad.rows.select(task.layout.schema.names)
+        out.bad.append(BadRows(bad.table, own_columns, bad.diff, bad.reasons))
+    out.passed[task.name] = (len(batch.diff), int(batch.diff.sum()))
+    return batch.rows, batch.diff
 
 
 def _map_times(task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
