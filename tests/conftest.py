@@ -6,6 +6,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator
+from types import ModuleType
 
 import hypothesis
 import pytest
@@ -13,7 +14,9 @@ from pyspark.sql import SparkSession
 from tests.forks import Forks
 from tests.seeds import SEED
 
-from headrace.runtime import one_pass
+from headrace.engine import upkeep
+from headrace.relation import arrangement
+from headrace.runtime import merges, one_pass, runwriter, tasks
 
 os.environ.setdefault("HEADRACE_CALIBRATE", "0")  # so that the same plans are chosen every time
 
@@ -59,30 +62,41 @@ def pytest_report_header() -> str:
     return f"random tests: HEADRACE_SEED={SEED}"
 
 
-LIMITS = {
-    "in one pass": {},
-    "from bucket to bucket": {"MOST_ROWS": 0, "MOST_ROWS_PER_BUCKET": 0},
-    "in turns": {
-        "MOST_ROWS": 4,
-        "MOST_ROWS_PER_BUCKET": 0,
-        "RECENT_ENTRIES": 12,
-        "RECENT_ENTRIES_PER_BUCKET": 0,
-        "RECENT_SHARE": 1 << 30,
+Limits = dict[tuple[ModuleType, str], int]
+PASSES: list[Limits] = [
+    {},  # small steps in one pass
+    {(one_pass, "MOST_ROWS"): 0, (one_pass, "MOST_ROWS_PER_BUCKET"): 0},  # from bucket to bucket
+    {  # in turns
+        (one_pass, "MOST_ROWS"): 4,
+        (one_pass, "MOST_ROWS_PER_BUCKET"): 0,
+        (merges, "RECENT_ENTRIES"): 12,
+        (merges, "RECENT_ENTRIES_PER_BUCKET"): 0,
+        (merges, "RECENT_SHARE"): 1 << 30,
     },
-}
-USUAL = {name: getattr(one_pass, name) for name in LIMITS["in turns"]}
+]
+MERGES: list[Limits] = [
+    {},  # by steps, because all runs are small
+    {  # beside steps, in small pieces, and often behind
+        (tasks, "_SMALL"): 0,
+        (arrangement, "_LARGE_FAN_IN"): 2,
+        (runwriter, "_PIECE_BYTES"): 1,
+        (runwriter, "_LEAST_ROWS"): 3,
+        (upkeep, "MOST_RUNS"): 4,
+    },
+]
+USUAL = {(module, name): getattr(module, name) for limits in (*PASSES, *MERGES) for module, name in limits}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Say how the driver does the steps of a random test: they are small, so all would be done in one pass."""
+    """Say how the driver does the steps of a random test: they are small, so all would be done in one way."""
     callspec = getattr(item, "callspec", None)
-    limits = dict[str, int]()
+    limits: Limits = {}
     if callspec is not None and "seed" in callspec.params:
-        which = zlib.crc32(f"{SEED} {item.nodeid.partition('@')[0]}".encode()) % len(LIMITS)
-        limits = list(LIMITS.values())[which]
-    for name, limit in {**USUAL, **limits}.items():
-        setattr(one_pass, name, limit)
+        which = zlib.crc32(f"{SEED} {item.nodeid.partition('@')[0]}".encode())
+        limits = PASSES[which % len(PASSES)] | MERGES[which // len(PASSES) % len(MERGES)]
+    for (module, name), limit in {**USUAL, **limits}.items():
+        setattr(module, name, limit)
 
 
 @pytest.hookimpl(wrapper=True)

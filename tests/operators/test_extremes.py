@@ -17,6 +17,7 @@ from headrace.operators.extremes import extreme_values
 from headrace.relation import runfile
 from headrace.relation.keys import ordered_string_words, ordered_words
 from headrace.relation.run import Run, consolidate, merge
+from headrace.relation.storedrun import StoredRun
 from headrace.relation.types import SqlType
 from headrace.rings import Integer
 
@@ -60,7 +61,7 @@ def check(runs, live: Counter, groups: list[int], kind: SqlType) -> None:
         assert [None if value is None else rank(value) for value in found.to_pylist()] == expected
 
 
-def on_disk(run: Run) -> runfile.StoredRun:
+def on_disk(run: Run) -> StoredRun:
     return runfile.decode(np.frombuffer(bytes(runfile.encode(run)), np.uint8), "in memory")
 
 

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.relation import runfile
-from headrace.relation.arrangement import alive, lookup, runs_to_merge, scan
+from headrace.relation.arrangement import alive, lookup, pieces, runs_to_merge, scan
 from headrace.relation.run import Run, consolidate, merge
 from headrace.relation.runset import RunSet
-from headrace.rings import Integer, Product
+from headrace.relation.storedrun import StoredRun
+from headrace.rings import COUNT, Integer, Product
 
 RING = Product((Integer(1), Integer(2)))
 SLACK = 4096
@@ -37,7 +38,7 @@ def total(parts) -> dict[tuple[int, int], tuple[int, int]]:
     return sums
 
 
-def on_disk(run: Run) -> runfile.StoredRun:
+def on_disk(run: Run) -> StoredRun:
     return runfile.decode(np.frombuffer(bytes(runfile.encode(run)), np.uint8), "in memory")
 
 
@@ -160,3 +161,21 @@ def test_any_choice_of_runs_is_in_order_and_exists(sizes, incoming, live):
     assert all(0 <= i < len(sizes) for i in due)
     if sum(sizes) + incoming > 2 * live + SLACK:
         assert due == list(range(len(sizes)))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40, 1000])
+@pytest.mark.parametrize("ranges", ["mixed", "one after the other", "last first", "long and short"])
+def test_pieces_are_the_sum_and_none_is_long(rows: int, ranges: str) -> None:
+    rng = np.random.default_rng(rows)
+    counts = [300, 2, 40] if ranges == "long and short" else [120, 120, 120, 120]
+    starts = {"mixed": [0] * 4, "long and short": [0] * 4, "one after the other": [0, 1000, 2000, 3000]}
+    runs = []
+    for count, start in zip(counts, starts.get(ranges, [3000, 2000, 1000, 0]), strict=False):
+        keys = start + np.sort(rng.choice(500, count, replace=False)).astype(np.uint64)
+        runs.append(Run(keys[None, :], (rng.choice([-1, 1], count).astype(np.int64),)))
+    found = list(pieces(COUNT, runs, rows))
+    whole = merge(COUNT, runs)
+    assert np.concatenate([piece.words for piece in found], axis=1).tolist() == whole.words.tolist()
+    assert np.concatenate([piece.payload[0] for piece in found]).tolist() == whole.payload[0].tolist()
+    assert max(piece.rows for piece in found) <= 2 * max(rows, len(runs))
+    assert len(found) <= 4 * sum(counts) // rows + len(runs)

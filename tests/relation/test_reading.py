@@ -15,8 +15,8 @@ from headrace.relation.change import change_batch
 from headrace.relation.layout import TableLayout
 from headrace.relation.reading import read_rows
 from headrace.relation.run import Run, merge
-from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import Column, TableSchema
+from headrace.relation.storedrun import StoredRun
 from headrace.relation.table import apply_changes
 from headrace.relation.types import SqlType
 from headrace.rings import COUNT

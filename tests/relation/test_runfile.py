@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import runfile
 from headrace.relation.run import Run, merge
+from headrace.relation.storedrun import StoredRun
 from headrace.relation.types import SqlType
 from headrace.rings import Compensated, Integer, Product
 
@@ -52,7 +53,7 @@ def a_run(rows: int, *, width: int = 2, nulls: str = "some", seed: int = 0, text
     return Run(words, RING.sample(rng, rows), values if texts else {})
 
 
-def assert_same(one: Run | runfile.StoredRun, other: Run | runfile.StoredRun) -> None:
+def assert_same(one: Run | StoredRun, other: Run | StoredRun) -> None:
     assert one.rows == other.rows
     assert (one.words == other.words).all()
     assert [c.dtype for c in one.payload] == [c.dtype for c in other.payload]
@@ -65,7 +66,7 @@ def assert_same(one: Run | runfile.StoredRun, other: Run | runfile.StoredRun) ->
         assert a.equals(b), name
 
 
-def stored(run: Run, path: Path) -> runfile.StoredRun:
+def stored(run: Run, path: Path) -> StoredRun:
     size = runfile.write(run, path)
     assert path.stat().st_size == size
     return runfile.read(path)
@@ -106,7 +107,7 @@ def test_a_stored_run_merges_like_one_in_memory(tmp_path):
     assert_same(merge(RING, files), merge(RING, [one, other]))
 
 
-def find_both(run: Run, file: runfile.StoredRun, probes: np.ndarray) -> None:
+def find_both(run: Run, file: StoredRun, probes: np.ndarray) -> None:
     first, last = run.find(probes)
     file_first, file_last = file.find(probes)
     assert (file_last - file_first == last - first).all()
@@ -188,7 +189,7 @@ def test_reading_parts_of_a_damaged_file_raises_or_is_right(rows):
     assert noticed > 40  # the header at least
 
 
-def take_one_by_one(file: runfile.StoredRun) -> None:
+def take_one_by_one(file: StoredRun) -> None:
     for position in range(0, file.rows, 25):
         file.take(np.array([position]))
 

@@ -17,6 +17,7 @@ from headrace.relation.kernels import Words
 from headrace.relation.residence import Residence, first_word
 from headrace.relation.run import Run, consolidate
 from headrace.relation.runset import AnyRun, RunSet, as_set
+from headrace.relation.storedrun import StoredRun
 from headrace.rings import COUNT, Covariance, Integer, Product
 
 RING = Product((COUNT, Integer(2)))
@@ -35,7 +36,7 @@ def run_of(entries: dict[Key, int]) -> Run:
     return consolidate(RING, words_of(list(entries)), (counts, *Integer(2).lift(counts * 10)), texts)
 
 
-def stored(run: Run, buckets: NDArray[np.int32] | None = None) -> runfile.StoredRun:
+def stored(run: Run, buckets: NDArray[np.int32] | None = None) -> StoredRun:
     return runfile.decode(np.frombuffer(runfile.encode(run, buckets), np.uint8), "a test")
 
 

@@ -16,6 +16,7 @@ from headrace.relation.change import ChangeBatch, change_batch
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, merge
 from headrace.relation.schema import Column, TableSchema
+from headrace.relation.storedrun import StoredRun
 from headrace.relation.table import ABSENT, DIFFERENT, DUPLICATE, TWICE, TableChange, apply_changes
 from headrace.relation.types import SqlType
 from headrace.rings import COUNT
@@ -130,7 +131,7 @@ def follow(layout: TableLayout, batches, compact, stored: bool) -> None:
         assert rows_of(layout, runs) == table
 
 
-def on_disk(run: Run) -> runfile.StoredRun:
+def on_disk(run: Run) -> StoredRun:
     return runfile.decode(np.frombuffer(bytes(runfile.encode(run)), np.uint8), "in memory")
 
 

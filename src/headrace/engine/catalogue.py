@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definition import Definition, PlannedView, SqlAnswer
 from headrace.errors import SchemaError
 from headrace.operators.kernel import ViewKernel
 from headrace.relation.layout import TableLayout
+from headrace.relation.residence import Residence, first_word
 from headrace.relation.schema import TableSchema
-from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+from headrace.rings import COUNT
+from headrace.runtime.merges import Kind
+from headrace.runtime.program import final_arrangement, is_table, table_arrangement, view_arrangement
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -114,6 +117,21 @@ class Catalogue:
             return (table_arrangement(name),)
         kernel = self._entries[name].planned.kernel
         return (*(view_arrangement(name, part) for part in kernel.arrangements), final_arrangement(name))
+
+    def kind_of(self, arrangement: str, buckets: int) -> Kind | None:
+        """What merges must know of an arrangement; None if there is no such table or view."""
+        _, name, *part = arrangement.split("/", 2)
+        if is_table(arrangement):
+            return Kind(COUNT, Residence(buckets, first_word)) if name in self._tables else None
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        kernel, answer = entry.planned.kernel, entry.planned.answer
+        if not part:  # of final groups
+            return Kind(answer.layout.ring) if isinstance(answer, SqlAnswer) else None
+        in_one_pass = kernel.in_one_pass
+        residences = {} if in_one_pass is None else in_one_pass.residences
+        return Kind(kernel.arrangements[part[0]], residences.get(part[0]))
 
     # -- what may be made ---------------------------------------------------------------------------------------
 

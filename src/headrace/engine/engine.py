@@ -36,6 +36,7 @@ from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
+from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
 from headrace.errors import BadRowsError
 from headrace.learn.regression import LinearRegression
@@ -104,6 +105,9 @@ class Engine:
         except BaseException:
             self._store.close()
             raise
+        self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
+        if not read_only:
+            self._upkeep.start()
         if calibrate and not read_only:
             self._calibration.start()
 
@@ -388,6 +392,7 @@ class Engine:
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             inputs = {name: input_of(self._catalogue.table(name).schema, given) for name, given in changes.items()}
+            self._upkeep.make_room()
             return self._maintenance.step(inputs, mode, source, start)
 
     def quarantine(self, table: str) -> pa.Table:
@@ -431,7 +436,17 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Tables, views, sources and sizes, as plain values."""
-        return self._store.read(lambda reader: status_of(self._catalogue, reader))
+        found = self._store.read(lambda reader: status_of(self._catalogue, reader))
+        return found | self._upkeep.trouble()
+
+    def compact(self) -> None:
+        """Do all merges that steps owe, and wait for them.
+
+        Steps need no such call: an engine merges beside them. It makes later reads a little faster, and the state as
+        small as merges make it, for instance before the location is copied.
+        """
+        with self._lock:
+            self._upkeep.finish()
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns one line per problem."""
@@ -445,6 +460,7 @@ class Engine:
                 self._streams.stop()
         finally:
             self._calibration.stop()
+            self._upkeep.stop()
             self._store.close()
             if self._owns_session:
                 self._spark.stop()

@@ -54,7 +54,8 @@ def _read_by_workers(step_runner: StepRunner, program: Program, columns: Columns
     if here or step_runner.executor == "inline":
         return fill_inline(program, columns, step_runner.threads)
     tasks = step_runner.spark.sparkContext.defaultParallelism
-    return translating_spark_errors(lambda: fill_from_state(step_runner.spark, program, columns, tasks))
+    by_tasks = replace(program, owes=False)
+    return translating_spark_errors(lambda: fill_from_state(step_runner.spark, by_tasks, columns, tasks))
 
 
 def _inputs(step_runner: StepRunner, program: Program, columns: Columns) -> Inputs:

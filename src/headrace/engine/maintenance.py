@@ -172,6 +172,7 @@ class Maintenance:
             tables=tasks,
             state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
             fsync=self._store.fsync,
+            owes=True,
             between=BetweenOperators(views),
         )
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.relation import runfile
-from headrace.relation.runfile import StoredRun
+from headrace.relation.storedrun import StoredRun
 from headrace.runtime.log import Arrangements, BucketState, RunRef, Snapshot
+from headrace.runtime.merges import merge_owed
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
 
@@ -94,6 +95,12 @@ class Reader:
     def state_bytes(self) -> int:
         """Size of the state."""
         return self._snapshot.bytes()
+
+    @property
+    def owed_merges(self) -> int:
+        """In how many buckets runs wait to be merged."""
+        found = ((name, states, bucket) for name, states in self.arrangements.items() for bucket in states)
+        return sum(merge_owed(name, states, bucket, self._buckets) is not None for name, states, bucket in found)
 
     @property
     def sources(self) -> dict[str, int]:

@@ -24,6 +24,7 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "version": reader.version,
         "buckets": reader.buckets,
         "state_bytes": reader.state_bytes,
+        "owed_merges": reader.owed_merges,
         "tables": [_table(table) for table in catalogue.table_handles.values()],
         "views": [_view(view) for view in catalogue.handles.values()],
         "sources": reader.sources,

@@ -173,9 +173,12 @@ class StepRunner:
 
 
 def _settled(program: Program, run: Callable[[Program], BucketResult]) -> BucketResult:
-    """Run a program as a job, after the recent runs have moved into the buckets that its tasks change."""
+    """Run a program as a job, after the recent runs have moved into the buckets that its tasks change.
+
+    Its tasks merge what is due, all at the same time; the driver would have to do it one after the other.
+    """
     result = BucketResult()
-    with settled(program, result) as ready:
+    with settled(replace(program, owes=False), result) as ready:
         result.add(translating_spark_errors(lambda: run(ready)))
     return result
 

@@ -1,6 +1,7 @@
 """The engine's hold on its location: the current snapshot, commits, and which files may be removed.
 
-A file that an open reader needs is kept although later steps have merged it away (`reader`).
+A file that an open reader needs is kept although later steps have merged it away (`reader`). Runs that were merged
+beside steps (`upkeep`) take their place with whatever is committed next.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,8 +18,10 @@ from headrace.engine.opening import check_writable, existing
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, StorageError
 from headrace.runtime.location import Location, Settings
-from headrace.runtime.log import CommitLog, Record, Snapshot
+from headrace.runtime.log import CommitLog, Record, RunRef, Snapshot
+from headrace.runtime.merges import Replacement
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.runwriter import discard
 
 GRACE_SECONDS = 300.0
 _ATTEMPTS = 20
@@ -35,11 +38,14 @@ class Store:
         self._log = CommitLog(location, fsync=fsync)
         self._pins: dict[int, set[str]] = {}
         self._doomed: set[str] = set()
+        self._merging: list[set[str]] = []  # the new files of merges that are under way
+        self._replacements: list[Replacement] = []
         self._lock = threading.RLock()
         self._next_pin = 0
         self._closed = False
         self.snapshot = Snapshot()
         self.settings: Settings
+        self.after_commit: Callable[[Record, list[Replacement]], None] = lambda record, merged: None
 
     def open(self, buckets: int | None, default: int, sql: dict[str, str]) -> None:
         """Read an existing location, or make a new one; a writer also removes orphans.
@@ -90,7 +96,7 @@ class Store:
         if self.read_only:
             self.refresh()
         with self._lock:
-            snapshot, pin = self.snapshot, self._pin()
+            snapshot, pin = self.snapshot, self._pin(self.snapshot.files())
 
         def release() -> None:
             if forgotten.detach() is not None:
@@ -120,7 +126,7 @@ class Store:
     def remove_orphans(self) -> int:
         """Remove files of steps that never happened; returns how many there were."""
         kept = {
-            self.location.runs: self.snapshot.files() | self._pinned(),
+            self.location.runs: self.snapshot.files() | self._pinned() | self._merged(),
             self.location.batches: set(),
             self.location.quarantine: self.snapshot.set_aside(),
         }
@@ -140,12 +146,65 @@ class Store:
         self._check_open()
         if self.read_only:
             raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
-        before, after = self.snapshot, self.snapshot.after(record)
+        with self._lock:
+            merged = self._replacements.copy()
+        before = self.snapshot
+        if merged:
+            record = self._with_merges(record, merged)
+        after = before.after(record)
         self._log.append(record, after)
         self.snapshot = after
         with self._lock:
             self._doomed |= before.files() - after.files()
+            del self._replacements[: len(merged)]
+            for replacement in merged:  # some may be of runs that are not there any more
+                self._doomed |= replacement.files() - after.files()
         self._bury()
+        self.after_commit(record, merged)
+
+    # -- merges beside steps --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def merging(self, runs: Collection[RunRef]) -> Iterator[set[str]]:
+        """Keep the files of some runs while they are merged; gives a set that wants the names of new files.
+
+        New files stay if `replace` is told of them; otherwise they are removed at the end.
+        """
+        new: set[str] = set()
+        with self._lock:
+            pin = self._pin({run.name for run in runs})
+            self._merging.append(new)
+        try:
+            yield new
+        finally:
+            with self._lock:
+                self._merging.remove(new)
+                kept = {name for replacement in self._replacements for name in replacement.files()}
+            discard(self.location, new - kept - self.snapshot.files())
+            self._unpin(pin)
+
+    def replace(self, replacement: Replacement) -> None:
+        """Have the next commit put merged runs in the place of those that they were merged from."""
+        with self._lock:
+            self._replacements.append(replacement)
+
+    @property
+    def has_replacements(self) -> bool:
+        """Whether merged runs wait for a commit."""
+        return bool(self._replacements)
+
+    def _with_merges(self, record: Record, merged: list[Replacement]) -> Record:
+        """A record that puts merged runs in their place as well, wherever the runs before them are still there."""
+        buckets = {name: dict(own) for name, own in record.buckets.items()}
+        for replacement in merged:
+            name = replacement.arrangement
+            if name in record.dropped:
+                continue
+            states = self.snapshot.arrangements.get(name, {}) | buckets.get(name, {})
+            changed = replacement.applied(states)
+            if changed is not None:
+                buckets.setdefault(name, {}).update(changed)
+        return replace(record, buckets=buckets)
 
     def roll_back(self) -> None:
         """Undo a failed step: the state is again what the log says, and all other files are removed."""
@@ -169,10 +228,16 @@ class Store:
         if self._closed:
             raise StorageError(f"the engine of {self.location.root} is closed", way_out="open the location again")
 
-    def _pin(self) -> int:
+    def _pin(self, names: set[str]) -> int:
         self._next_pin += 1
-        self._pins[self._next_pin] = self.snapshot.files()
+        self._pins[self._next_pin] = names
         return self._next_pin
+
+    def _merged(self) -> set[str]:
+        """The files of merges that no commit names yet."""
+        with self._lock:
+            found = {name for replacement in self._replacements for name in replacement.files()}
+            return found.union(*(new.copy() for new in self._merging))
 
     def _pinned(self) -> set[str]:
         with self._lock:

@@ -23,8 +23,8 @@ from headrace.plan.view import Shape
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import TableSchema
 from headrace.runtime.closing import ClosingTask, close_bucket
-from headrace.runtime.log import RECENT, Arrangements, Snapshot
-from headrace.runtime.one_pass import spread
+from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.one_pass import moved
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
 from headrace.runtime.runwriter import discard
 from headrace.runtime.spark import run_each
@@ -129,9 +129,7 @@ class Windows:
             rings = {view_arrangement(task.view, part): r for part, r in task.closing.layout.arrangements.items()}
             for name, ring in rings.items():  # windows close bucket by bucket
                 state = _state(self._store.snapshot, result, [name])
-                if RECENT in state[name]:
-                    with program.writer() as writer:
-                        result.add(spread(replace(program, tables=(), state=state), writer, name, ring))
+                result.add(moved(replace(program, tables=(), state=state), name, ring))
             written |= result.files()
             state = _state(self._store.snapshot, result, [*rings, final_arrangement(task.view)])
             result.add(self._close_buckets(task, replace(program, tables=(), state=state), [*rings], by_job))

@@ -17,8 +17,8 @@ from headrace.engine.handles import AnswerHandle
 from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
 from headrace.plan.expression import column
-from headrace.relation.runfile import StoredRun
 from headrace.relation.schema import DIFF, Column, TableSchema
+from headrace.relation.storedrun import StoredRun
 from headrace.relation.types import SqlType
 from headrace.runtime.openruns import OPEN
 from headrace.thrifty.strategy import WINDOW_JOIN

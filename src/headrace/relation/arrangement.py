@@ -3,7 +3,7 @@
 A step adds one run. Runs are merged geometrically: runs of about the same size wait until there are a few of them
 (`fan_in`) and become one, so an entry is rewritten O(log n) times and a reader looks at O(log n) runs. When the runs
 hold more than twice as many entries as are alive, all of them are merged, so state stays within a constant of the
-live data whatever was deleted.
+live data whatever was deleted. A step itself merges only short runs (`runs_to_merge`); other merges are `owed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.relation import kernels
 from headrace.relation.kernels import Words
-from headrace.relation.run import Run, merge
+from headrace.relation.run import Run, at_width, merge
 from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import Group, Payload
 
@@ -41,27 +41,44 @@ def scan(group: Group, runs: Sequence[AnyRun]) -> Run | None:
 
 
 def pieces(group: Group, runs: Sequence[AnyRun], rows: int) -> Iterator[Run]:
-    """Add all runs up piece by piece, in the order of their keys, reading about `rows` entries per piece.
+    """Add all runs up piece by piece, in the order of their keys, reading at most about `rows` entries per piece.
 
     At most about half of the entries of an arrangement are dead, so the cost of a piece is in proportion to the
     entries it has, and the first one comes as fast as the last.
     """
     left = [(run, 0) for run in runs if run.rows]
     while left:
-        longest, start = max(left, key=lambda pair: pair[0].rows - pair[1])
-        stop = start + max(1, rows // len(left))
-        if stop >= longest.rows:
-            stops = [run.rows for run, _ in left]
-        else:
-            edge = np.ascontiguousarray(longest.words[:, stop - 1 : stop])
-            stops = [_upper_bound(run, edge, at) for run, at in left]
-        yield merge(group, [run.take(np.arange(at, end)) for (run, at), end in zip(left, stops, strict=True)])
+        # Where keys of all runs lie among each other, an equal share of each is a piece; where the runs follow each
+        # other, the piece is of one of them.
+        stops = _stops(left, max(1, rows // len(left)))
+        if 2 * _entries(left, stops) < rows:
+            wider = _stops(left, rows)
+            stops = wider if _entries(left, wider) <= 2 * rows else stops
+        if not _entries(left, stops):  # keys are not in order: the file of a run is damaged
+            for run, _ in left:
+                run.check()
+            raise AssertionError("the keys of a run are in ascending order")
+        yield merge(group, [run.slice(at, end) for (run, at), end in zip(left, stops, strict=True)])
         left = [(run, end) for (run, _), end in zip(left, stops, strict=True) if end < run.rows]
+
+
+def _stops(left: Sequence[tuple[AnyRun, int]], most: int) -> list[int]:
+    """Up to where to read each run, so that none is read further than `most` entries, and all up to the same key."""
+    width = max(run.words.shape[0] for run, _ in left)
+    edges = [at_width(run.words[:, at + most - 1 : at + most], width) for run, at in left if at + most < run.rows]
+    if not edges:
+        return [run.rows for run, _ in left]
+    edge = min(edges, key=lambda key: tuple(key[:, 0].tolist()))
+    return [_upper_bound(run, np.ascontiguousarray(edge), at) for run, at in left]
+
+
+def _entries(left: Sequence[tuple[AnyRun, int]], stops: Sequence[int]) -> int:
+    return sum(end - at for (_, at), end in zip(left, stops, strict=True))
 
 
 def _upper_bound(run: AnyRun, key: Words, start: int) -> int:
     out = np.empty(1, np.int64)
-    kernels.upper_bounds(run.words, key, np.array([start]), np.array([run.rows]), out)
+    kernels.upper_bounds(run.words, at_width(key, run.words.shape[0]), np.array([start]), np.array([run.rows]), out)
     return int(out[0])
 
 
@@ -84,6 +101,23 @@ def runs_to_merge(sizes: Sequence[int], incoming: int, live: int) -> list[int]:
             return sorted(chosen)
         chosen.update(peers)
         size = incoming + sum(sizes[i] for i in chosen)
+
+
+def owed(sizes: Sequence[int], live: int) -> list[int]:
+    """Choose which of the runs that are there should become one, given the entries alive in all of them.
+
+    >>> owed([1_000_000, *range(900, 908)], live=1_003_000)
+    [1, 2, 3, 4, 5, 6, 7, 8]
+    >>> owed([1_000_000, *range(900, 907)], live=1_003_000)
+    []
+    >>> owed([1_000_000, 900, 600], live=400_000)
+    [0, 1, 2]
+    """
+    if len(sizes) > 1 and sum(sizes) > 2 * live + _SLACK:
+        return list(range(len(sizes)))
+    tiers = [_tier(size) for size in sizes]
+    full = [tier for tier in set(tiers) if tiers.count(tier) >= _LARGE_FAN_IN]
+    return [i for i, tier in enumerate(tiers) if tier <= min(full)] if full else []
 
 
 def fan_in(tier: int) -> int:

@@ -50,15 +50,20 @@ def filter_of(lead: Words) -> Words:
     It is a Bloom filter whose two bits for a key lie in one word, so that a look at it is one access to memory. It has
     between 8 and 16 bits per row; of the keys that are not there, few pass it.
     """
-    if len(lead) < _LEAST_FILTERED:
-        return np.zeros(0, np.uint64)
-    out = np.zeros(1 << max(0, (len(lead) - 1).bit_length() - 3), np.uint64)
-    _fill_filter(lead, out)
+    out = np.zeros(filter_words(len(lead)), np.uint64)
+    if len(out):
+        fill_filter(lead, out)
     return out
 
 
+def filter_words(rows: int) -> int:
+    """How many words the filter of a run of so many rows has: none if the run is short."""
+    return 1 << max(0, (rows - 1).bit_length() - 3) if rows >= _LEAST_FILTERED else 0
+
+
 @_jit
-def _fill_filter(lead, out):  # type: ignore[no-untyped-def]
+def fill_filter(lead, out):  # type: ignore[no-untyped-def]
+    """Add the first words of keys to a filter, which is zeros at first."""
     mask = np.uint64(len(out) - 1)
     for i in range(len(lead)):
         if i == 0 or lead[i] != lead[i - 1]:

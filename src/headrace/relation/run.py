@@ -196,3 +196,13 @@ def refit(words: Words, width: int) -> tuple[Words, Positions]:
         return widen(words, width), np.arange(words.shape[1])
     fits = np.flatnonzero(~words[width - 1 : -1].any(axis=0))
     return np.ascontiguousarray(np.concatenate([words[: width - 1], words[-1:]])[:, fits]), fits
+
+
+def at_width(key: Words, width: int) -> Words:
+    """Bring a key to the width of a run, so that it has the same place among the run's keys as it had before."""
+    if key.shape[0] <= width:
+        return widen(key, width)
+    short = np.concatenate([key[: width - 1], key[-1:]])
+    if key[width - 1 : -1].any():
+        short[-1] = np.iinfo(np.uint64).max  # longer than all keys of the run that begin like it, so after them
+    return short

@@ -1,10 +1,6 @@
-"""Runs as files: immutable, columnar, memory-mapped, and never believed without a checksum.
+"""Runs as files: immutable, columnar, memory-mapped. The same bytes travel through exchanges.
 
-Layout: a fixed preamble, a header (JSON, fences, checksums) guarded by a CRC, then the buffers, each aligned to 64
-bytes: the words of the keys, the payload, the values, a filter of the keys (`probing.filter_of`) and, in a run that has
-entries of several buckets, the bucket of each. *Fences* are every 512th key; a search reads them first and then one
-stretch of the file. *Checksums* guard blocks of 4 KB and are verified when a block is first read by a process, so
-damage is found where it is read, at the cost of what is read. The same bytes travel through exchanges.
+`runlayout` says what lies where in a file, `storedrun` reads one, and `runstream` writes one that memory need not hold.
 """
 
 from __future__ import annotations
@@ -14,79 +10,58 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.errors import CorruptFileError, StorageError
-from headrace.relation import kernels, probing
-from headrace.relation.columns import positions_of
-from headrace.relation.kernels import Positions, Words
-from headrace.relation.run import Place, Run, Values, take_values
-from headrace.relation.types import SqlType, sql_type
-from headrace.rings import Payload, take
+from headrace.errors import StorageError
+from headrace.relation import probing
+from headrace.relation.run import Run
+from headrace.relation.runlayout import (
+    FENCE_ROWS,
+    MAGIC,
+    PREAMBLE,
+    FileLayout,
+    array_buffers,
+    column_text,
+    corrupt,
+    dtype_text,
+)
+from headrace.relation.storedrun import StoredRun
 
-_MAGIC = b"HEADRUN1"
-_PREAMBLE = struct.Struct("<8sQQQ")  # magic, header bytes, header CRC, file bytes
-_ALIGN = 64
-_FENCE_ROWS = probing.FENCE_ROWS
-_BLOCK_WORDS = 512
-_BLOCK_BYTES = 8 * _BLOCK_WORDS
 SMALL = 1 << 18  # below this a file is read, not mapped: a mapping holds a file descriptor
 
 
 def encode(run: Run, buckets: NDArray[np.int32] | None = None) -> bytearray:
     """Lay a run out as the bytes of a file; `buckets` has the bucket of each entry, if they lie in several."""
-    buffers: list[NDArray[Any]] = [np.ascontiguousarray(run.words).reshape(-1)]
+    words = np.ascontiguousarray(run.words)
+    buffers: list[NDArray[Any]] = [words.reshape(-1)]
     buffers += [np.ascontiguousarray(column) for column in run.payload]
     columns = []
     for name, array in run.values.items():
-        parts = _array_buffers(array)
-        columns.append({"name": name, "type": str(sql_type(array.type)), "parts": [p is not None for p in parts]})
+        parts = array_buffers(array)
+        columns.append(column_text(name, array.type, parts))
         buffers += [part for part in parts if part is not None]
-    buffers.append(probing.filter_of(np.ascontiguousarray(run.words[0])))
+    buffers.append(probing.filter_of(words[0]))
     if buckets is not None:
         buffers.append(np.ascontiguousarray(buckets))
-    spans, at = [], 0
-    for buffer in buffers:
-        spans.append((at, buffer.nbytes))
-        at += -(-buffer.nbytes // _ALIGN) * _ALIGN
-    fences = np.ascontiguousarray(run.words[:, ::_FENCE_ROWS])
-    blocks = -(-at // _BLOCK_BYTES)
-    meta = {
-        "rows": run.rows,
-        "words": run.words.shape[0],
-        "payload": [_dtype_text(column) for column in run.payload],
-        "values": columns,
-        "spans": spans,
-        "blocks": blocks,
-        "last": [int(word) for word in run.words[:, -1]] if run.rows else [],
-        "filter": len(buffers) - 1 - (buckets is not None),
-        "buckets": buckets is not None,
-    }
-    text = json.dumps(meta, separators=(",", ":")).encode()
-    head = _PREAMBLE.size + 4 + len(text)
-    header_bytes = -(-(head + fences.nbytes + 8 * blocks) // _ALIGN) * _ALIGN
-    out = bytearray(header_bytes + at)
-    whole = np.frombuffer(out, np.uint8)
-    for (start, size), buffer in zip(spans, buffers, strict=True):
-        whole[header_bytes + start : header_bytes + start + size] = buffer.view(np.uint8).reshape(-1)
-    sums = np.empty(blocks, np.uint64)
-    kernels.checksums(whole[header_bytes:].view(np.uint64), _BLOCK_WORDS, np.arange(blocks), sums)
-    struct.pack_into("<I", out, _PREAMBLE.size, len(text))
-    out[_PREAMBLE.size + 4 : head] = text
-    out[head : head + fences.nbytes] = fences.tobytes()
-    out[head + fences.nbytes : head + fences.nbytes + sums.nbytes] = sums.tobytes()
-    crc = zlib.crc32(memoryview(out)[_PREAMBLE.size : header_bytes])
-    _PREAMBLE.pack_into(out, 0, _MAGIC, header_bytes, crc, len(out))
+    layout = FileLayout(
+        rows=run.rows,
+        fences=np.ascontiguousarray(words[:, ::FENCE_ROWS]),
+        last=words[:, -1:].reshape(-1),
+        payload=[dtype_text(column) for column in run.payload],
+        columns=columns,
+        sizes=[buffer.nbytes for buffer in buffers],
+        with_buckets=buckets is not None,
+    )
+    out = bytearray(layout.file_bytes)
+    data = np.frombuffer(out, np.uint8)[layout.header_bytes :]
+    for (start, size), buffer in zip(layout.spans, buffers, strict=True):
+        data[start : start + size] = buffer.view(np.uint8).reshape(-1)
+    layout.write_header(out)
     return out
 
 
@@ -131,7 +106,7 @@ def read(path: Path, at: int = 0, size: int | None = None) -> StoredRun:
             else:
                 data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
     except FileNotFoundError as error:
-        raise _corrupt(path, "it is missing") from error
+        raise corrupt(path, "it is missing") from error
     except OSError as error:
         raise StorageError(
             f"run file {path} could not be read: {error.strerror}",
@@ -142,272 +117,22 @@ def read(path: Path, at: int = 0, size: int | None = None) -> StoredRun:
 
 def decode(data: NDArray[np.uint8], name: str) -> StoredRun:
     """Read a run from the bytes of a file; `name` is what errors call it."""
-    if len(data) < _PREAMBLE.size:
-        raise _corrupt(name, f"it has only {len(data)} bytes")
-    magic, header_bytes, crc, size = _PREAMBLE.unpack_from(data.data)
-    if magic != _MAGIC:
-        raise _corrupt(name, "it does not begin as a run file does")
+    if len(data) < PREAMBLE.size:
+        raise corrupt(name, f"it has only {len(data)} bytes")
+    magic, header_bytes, crc, size = PREAMBLE.unpack_from(data.data)
+    if magic != MAGIC:
+        raise corrupt(name, "it does not begin as a run file does")
     if size != len(data):
-        raise _corrupt(name, f"it has {len(data)} bytes instead of {size}")
-    if header_bytes > size or zlib.crc32(data[_PREAMBLE.size : header_bytes].data) != crc:
-        raise _corrupt(name, "its header does not match its checksum")
-    (length,) = struct.unpack_from("<I", data.data, _PREAMBLE.size)
-    head = _PREAMBLE.size + 4
+        raise corrupt(name, f"it has {len(data)} bytes instead of {size}")
+    if header_bytes > size or zlib.crc32(data[PREAMBLE.size : header_bytes].data) != crc:
+        raise corrupt(name, "its header does not match its checksum")
+    (length,) = struct.unpack_from("<I", data.data, PREAMBLE.size)
+    head = PREAMBLE.size + 4
     meta = json.loads(data[head : head + length].tobytes())
     width, rows = meta["words"], meta["rows"]
-    fence_count = -(-rows // _FENCE_ROWS)
+    fence_count = -(-rows // FENCE_ROWS)
     at = head + length
     fences = data[at : at + 8 * width * fence_count].copy().view(np.uint64).reshape(width, fence_count)
     at += fences.nbytes
     sums = data[at : at + 8 * meta["blocks"]].copy().view(np.uint64)
     return StoredRun(name, data[header_bytes:], meta, fences, sums, np.zeros(meta["blocks"], bool))
-
-
-@dataclass
-class StoredRun:
-    """A run in a file. Its fields are views into the file; `check` the positions before reading them."""
-
-    name: str
-    data: NDArray[np.uint8]
-    meta: dict[str, Any]
-    fences: Words
-    sums: NDArray[np.uint64]
-    verified: NDArray[np.bool_]
-    shown: frozenset[str] | None = None  # the values that it has; None: all that are in the file
-
-    @property
-    def rows(self) -> int:
-        return int(self.meta["rows"])
-
-    @cached_property
-    def words(self) -> Words:
-        return self._buffer(0).view(np.uint64).reshape(self.meta["words"], self.rows)
-
-    @cached_property
-    def payload(self) -> Payload:
-        columns = []
-        for i, text in enumerate(self.meta["payload"]):
-            dtype = np.dtype(text)  # a payload of several numbers, such as "377<f8", is one row a key
-            columns.append(self._buffer(1 + i).view(dtype.base).reshape(self.rows, *dtype.shape))
-        return tuple(columns)
-
-    @cached_property
-    def values(self) -> Values:
-        out: Values = {}
-        for column, first in self._columns:
-            at, parts = first, []
-            for present in column["parts"]:
-                parts.append(pa.py_buffer(self._buffer(at)) if present else None)
-                at += present
-            if len(parts) == 3 and parts[2] is None:
-                parts[2] = pa.py_buffer(b"")  # strings that are all empty have no bytes, but Arrow wants a buffer
-            out[column["name"]] = pa.Array.from_buffers(SqlType.parse(column["type"]).arrow, self.rows, parts)
-        return out
-
-    def in_bucket(self, bucket: int) -> Run:
-        """The entries of one bucket, of a run that has those of several."""
-        return self.take(np.flatnonzero(self._buckets == bucket))
-
-    def by_bucket(self, buckets: int) -> dict[int, Run]:
-        """The entries of each bucket that has some, of a run that has those of several."""
-        order, starts = np.empty(self.rows, np.int64), np.empty(buckets + 1, np.int64)
-        kernels.split_by(self._buckets, buckets, order, starts)
-        edges = pairwise(starts.tolist())
-        return {b: self.take(order[start:stop]) for b, (start, stop) in enumerate(edges) if start < stop}
-
-    @property
-    def _buckets(self) -> NDArray[np.int32]:
-        assert self.meta["buckets"]
-        start, size = self.meta["spans"][-1]
-        self._check_bytes(np.array([start]), np.array([start + size]))
-        return self._buffer(-1).view(np.int32)
-
-    def select(self, names: Collection[str]) -> StoredRun:
-        """The same run with some of its values only: the others are neither read nor verified."""
-        return replace(self, shown=frozenset(names))
-
-    def find(self, probes: Words) -> tuple[Positions, Positions]:
-        """Find the stretch [first, last) of keys that begin with each probe. Reads all keys; `runset` reads a few."""
-        self._ensure("words", np.arange(self.fences.shape[1]))
-        return Run(self.words, ()).find(probes)
-
-    def check(self, positions: Positions | None = None) -> None:
-        """Verify the payloads at these positions, or all that it has, as far as this process has not done so yet."""
-        if positions is not None:
-            self._ensure("payload", positions // _FENCE_ROWS)
-        elif self.shown is not None:
-            self._ensure_all(np.arange(self.fences.shape[1]))
-        elif not self.verified.all():
-            self._verify(np.flatnonzero(~self.verified))
-            for ready in self._ready.values():
-                ready[:] = True
-
-    def take(self, positions: Positions | NDArray[np.bool_]) -> Run:
-        """Copy entries out, verified; the positions must be ascending."""
-        at: Positions = positions_of(positions).astype(np.int64, copy=False)
-        self._ensure_all(at // _FENCE_ROWS)
-        return Run(np.take(self.words, at, axis=1), take(self.payload, at), take_values(self.values, at))
-
-    def values_at(self, positions: Positions) -> Values:
-        """Copy values of entries out, verified."""
-        self._ensure("values", positions // _FENCE_ROWS)
-        return take_values(self.values, positions)
-
-    def slice(self, start: int, stop: int) -> Run:
-        """The entries from one position up to another, verified and not copied: views into the file."""
-        self._ensure_all(np.arange(start // _FENCE_ROWS, -(-stop // _FENCE_ROWS)))
-        values = {name: column.slice(start, stop - start) for name, column in self.values.items()}
-        return Run(self.words[:, start:stop], tuple(column[start:stop] for column in self.payload), values)
-
-    @cached_property
-    def place(self) -> Place:
-        """Where compiled searches through several runs find this one."""
-        last = self.meta["last"][0] if self.rows else 0
-        return Place.of(self.words, self.fences, last, self._filter, self.payload, self._ready, self._wanted)
-
-    @property
-    def _filter(self) -> Words:
-        start, size = self.meta["spans"][self.meta["filter"]]
-        if size:
-            self._check_bytes(np.array([start]), np.array([start + size]))
-        return self._buffer(self.meta["filter"]).view(np.uint64)
-
-    def verify_wanted(self, part: str) -> None:
-        """Verify one part of the blocks that a search has marked as wanted."""
-        blocks = np.flatnonzero(self._wanted)
-        if len(blocks):
-            self._ensure(part, blocks)
-            self._wanted[blocks] = False
-
-    def trusted(self) -> StoredRun:
-        """The same run, whose bytes this process has just written: there is nothing to verify."""
-        self.verified[:] = True
-        for ready in self._ready.values():
-            ready[:] = True
-        return self
-
-    def __post_init__(self) -> None:
-        # Made at once and not when first needed, because threads share a run, and all must see the same flags.
-        blocks = self.fences.shape[1]
-        # Which blocks of rows (one per fence) may be read: their words, payloads and values have been verified.
-        self._ready = {part: np.zeros(blocks, bool) for part in ("words", "payload", "values")}
-        self._wanted = np.zeros(blocks, bool)
-
-    @cached_property
-    def _columns(self) -> list[tuple[dict[str, Any], int]]:
-        """The columns of values that it has, each with the number of its first buffer."""
-        found, at = [], 1 + len(self.meta["payload"])
-        for column in self.meta["values"]:
-            if self.shown is None or column["name"] in self.shown:
-                found.append((column, at))
-            at += sum(column["parts"])
-        return found
-
-    def _buffer(self, index: int) -> NDArray[np.uint8]:
-        start, size = self.meta["spans"][index]
-        return self.data[start : start + size]
-
-    def _ensure_all(self, blocks: Positions) -> None:
-        for part in self._ready:
-            self._ensure(part, blocks)
-
-    def _ensure(self, part: str, blocks: Positions) -> None:
-        """Verify one part of some blocks of rows, unless that has been done."""
-        ready = self._ready[part]
-        if ready[blocks].all():
-            return
-        wanted = np.zeros(len(ready), bool)
-        wanted[blocks] = True
-        todo = np.flatnonzero(wanted & ~ready)
-        lows = todo * _FENCE_ROWS
-        for start, stop in self._byte_ranges(part, lows, np.minimum(lows + _FENCE_ROWS, self.rows)):
-            self._check_bytes(start, stop)
-        ready[todo] = True
-
-    def _byte_ranges(self, part: str, lows: Positions, highs: Positions) -> Iterator[tuple[Positions, Positions]]:
-        """Where rows from lows to highs lie in a part; each range is verified before the next is asked for."""
-        spans = self.meta["spans"]
-        if part == "words":
-            for w in range(self.meta["words"]):
-                yield 8 * (w * self.rows + lows), 8 * (w * self.rows + highs)
-        elif part == "payload":
-            for i, dtype in enumerate(self.meta["payload"]):
-                start, size = spans[1 + i][0], np.dtype(dtype).itemsize
-                yield start + size * lows, start + size * highs
-        else:
-            for column, first in self._columns:
-                yield from self._value_ranges(column, first, lows, highs)
-
-    def _value_ranges(
-        self, column: dict[str, Any], at: int, lows: Positions, highs: Positions
-    ) -> Iterator[tuple[Positions, Positions]]:
-        spans = self.meta["spans"]
-        has_validity, *rest = column["parts"]
-        if has_validity:
-            yield spans[at][0] + lows // 8, spans[at][0] + (highs + 7) // 8
-            at += 1
-        start = spans[at][0]
-        if len(rest) == 2:  # strings: offsets, then the bytes between them
-            yield start + 8 * lows, start + 8 * (highs + 1)
-            if rest[1]:
-                offsets, start = self._buffer(at).view(np.int64), spans[at + 1][0]
-                yield start + offsets[lows], start + offsets[highs]
-        elif column["type"] == "boolean":
-            yield start + lows // 8, start + (highs + 7) // 8
-        else:
-            size = spans[at][1] // max(self.rows, 1)
-            yield start + size * lows, start + size * highs
-
-    def _check_bytes(self, start: Positions, stop: Positions) -> None:
-        first, last = start // _BLOCK_BYTES, np.maximum(stop - 1, start) // _BLOCK_BYTES
-        limit = len(self.verified) - 1
-        blocks = [np.minimum(first, limit)]
-        # Nearly every range lies in one or two blocks; the loop runs once for each further one.
-        while (first < last).any():
-            first = np.minimum(first + 1, last)
-            blocks.append(np.minimum(first, limit))
-        wanted = np.zeros(len(self.verified), bool)
-        for block in blocks:
-            wanted[block] = True
-        self._verify(np.flatnonzero(wanted & ~self.verified))
-
-    def _verify(self, blocks: Positions) -> None:
-        if not len(blocks):
-            return
-        found = np.empty(len(blocks), np.uint64)
-        kernels.checksums(self.data.view(np.uint64), _BLOCK_WORDS, blocks, found)
-        wrong = blocks[found != self.sums[blocks]]
-        if len(wrong):
-            raise _corrupt(
-                self.name, f"{len(wrong)} of its blocks do not match their checksums (the first is block {wrong[0]})"
-            )
-        self.verified[blocks] = True
-
-
-def _dtype_text(column: NDArray[Any]) -> str:
-    return "".join(f"{width}" for width in column.shape[1:]) + column.dtype.str
-
-
-def _array_buffers(array: pa.Array) -> list[NDArray[np.uint8] | None]:
-    if array.offset:
-        array = array.take(pa.array(np.arange(len(array))))
-    n, buffers = len(array), array.buffers()
-    valid = None
-    if array.null_count:
-        valid = np.frombuffer(buffers[0], np.uint8)[: -(-n // 8)]
-    if pa.types.is_large_string(array.type):
-        if n == 0:
-            return [None, np.zeros(8, np.uint8), None]
-        offsets = np.frombuffer(buffers[1], np.int64)[: n + 1]
-        data = np.frombuffer(buffers[2], np.uint8)[: offsets[-1]] if offsets[-1] else None
-        return [valid, offsets.view(np.uint8), data]
-    size = -(-n // 8) if pa.types.is_boolean(array.type) else n * array.type.bit_width // 8
-    return [valid, np.frombuffer(buffers[1], np.uint8)[:size] if n else np.zeros(0, np.uint8)]
-
-
-def _corrupt(path: Path | str, why: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"run file {path} is damaged: {why}",
-        way_out="restore the file from a backup; if only a view is damaged, drop the view and create it again: "
-        "it is rebuilt from its table",
-    )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from headrace.relation import kernels, probing
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Place, Run, Values, consolidate, refit, widen
-from headrace.relation.runfile import StoredRun
+from headrace.relation.storedrun import StoredRun
 from headrace.rings import Gathering, Group, Payload
 
 AnyRun: TypeAlias = Run | StoredRun
@@ -302,3 +302,9 @@ class _Table:
 def as_set(runs: Sequence[AnyRun]) -> RunSet:
     """Some runs as a set."""
     return runs if isinstance(runs, RunSet) else RunSet(runs)
+
+
+def bytes_of(run: AnyRun) -> int:
+    """How many bytes the entries of a run take."""
+    payload = sum(int(column.nbytes) for column in run.payload)
+    return int(run.words.nbytes) + payload + sum(int(column.nbytes) for column in run.values.values())

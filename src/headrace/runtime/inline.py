@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 from headrace.relation.change import ChangeBatch
@@ -25,7 +26,8 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
     """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
     rows = sum(len(batches[task.name]) for task in program.tables)
     result, parts = BucketResult(), passes(program, rows)
-    with settled(program, result, due_only=parts[0].residences is not None) as ready:
+    is_one_pass = parts[0].residences is not None
+    with nullcontext(program) if is_one_pass else settled(program, result) as ready:
         for part in parts:
             part = replace(part, state=ready.state_after(result))
             result.add(_run(part, batches, 1 if rows < _WORTH_THREADS else threads))

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.relation import runfile
-from headrace.relation.runfile import StoredRun
 from headrace.relation.runset import AnyRun, Router, RunSet
+from headrace.relation.storedrun import StoredRun
 from headrace.runtime.log import RECENT, BucketState, RunRef
 
 _SMALL_LIMIT = 8192

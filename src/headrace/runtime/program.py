@@ -98,6 +98,7 @@ class Program:
     state: Arrangements
     judge_only: bool = False  # only look for bad rows; write nothing
     fsync: bool = False
+    owes: bool = False  # long runs are merged beside later steps (`merges`), and not by this one
     seeds: Mapping[str, Lifted] = field(default_factory=dict)  # changes that new views get before any row
     between: Between | None = field(default=None, compare=False)
     residences: Mapping[str, Residence] | None = None  # by arrangement: the step changes all buckets in one pass
@@ -113,7 +114,7 @@ class Program:
 
     def writer(self) -> RunWriter:
         """Make a writer for the runs that one task adds."""
-        return RunWriter(self.location, self.version, fsync=self.fsync)
+        return RunWriter(self.location, self.version, fsync=self.fsync, merges_small=self.owes)
 
     @cached_property
     def views(self) -> dict[str, ViewKernel]:

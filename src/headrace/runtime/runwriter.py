@@ -6,14 +6,24 @@ small one is free when nothing in its file is used any more. Tables and views ne
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import runfile
-from headrace.relation.run import Run
-from headrace.runtime.location import Location
+from headrace.relation.arrangement import alive, pieces
+from headrace.relation.residence import Residence
+from headrace.relation.run import Run, merge
+from headrace.relation.runset import AnyRun, bytes_of
+from headrace.relation.runstream import RunStream
+from headrace.rings import Group
+from headrace.runtime.location import Location, writing
 from headrace.runtime.log import RunRef
 from headrace.runtime.openruns import OPEN
+
+# What a merge has in memory at a time: a piece of so many bytes, but not fewer rows than make a piece worth its while.
+_PIECE_BYTES, _LEAST_ROWS = 1 << 23, 1 << 10
 
 
 def discard(location: Location, names: set[str]) -> None:
@@ -27,20 +37,35 @@ class RunWriter:
     """Writes the runs that one task adds in a step, under names that no other attempt can have.
 
     Small runs are written when the writer is closed. Use it as a context: after an error nothing more is written.
+
+    Parameters
+    ----------
+    names : gets the name of each file before the file is made.
+    merges_small : whether the step merges small runs only, and owes the other merges.
     """
 
-    def __init__(self, location: Location, version: int, *, fsync: bool) -> None:
+    def __init__(
+        self,
+        location: Location,
+        version: int,
+        *,
+        fsync: bool,
+        names: set[str] | None = None,
+        merges_small: bool = False,
+    ) -> None:
+        self.merges_small = merges_small
         self._location = location
         self._version = version
         self._fsync = fsync
-        self._shared = location.new_name(version, ".run")
+        self._names = set() if names is None else names
+        self._shared = self._new_name()
         self._small = bytearray()
 
     def add(self, run: Run, buckets: NDArray[np.int32] | None = None) -> RunRef:
         """Write a run; `buckets` has the bucket of each entry, if they lie in several."""
         data = runfile.encode(run, buckets)
         if len(data) > runfile.SMALL:
-            name = self._location.new_name(self._version, ".run")
+            name = self._new_name()
             runfile.write_encoded(data, self._location.runs / name, fsync=self._fsync)
             return RunRef(name, run.rows, len(data))
         ref = RunRef(self._shared, run.rows, len(data), len(self._small))
@@ -48,11 +73,50 @@ class RunWriter:
         OPEN.keep(self._location.runs, ref, data)
         return ref
 
+    def add_sum(
+        self,
+        ring: Group,
+        runs: Sequence[AnyRun],
+        residence: Residence | None = None,
+        *,
+        whole: bool = False,
+        check: Callable[[], None] = lambda: None,
+    ) -> RunRef | None:
+        """Write the sum of runs as one run, a long one piece by piece; None if nothing is left.
+
+        Parameters
+        ----------
+        residence : says in which bucket each entry lies, if they lie in several.
+        whole : whether the runs are all that there is: an entry whose count is zero is gone then, with whatever its
+            other sums left behind.
+        check : is called before each piece; what it raises ends the work.
+        """
+        entries, size = sum(run.rows for run in runs), sum(bytes_of(run) for run in runs)
+        rows = max(_LEAST_ROWS, _PIECE_BYTES * entries // max(1, size))
+        if entries <= rows:
+            run = _existing(merge(ring, list(runs)), whole)  # type: ignore[arg-type]
+            return self.add(run, None if residence is None else residence.of(run.words)) if run.rows else None
+        path = self._location.runs / self._new_name()
+        width = max(run.words.shape[0] for run in runs)
+        with writing(path), RunStream(path.parent, width, with_buckets=residence is not None) as stream:
+            for piece in pieces(ring, runs, rows):
+                check()
+                piece = _existing(piece, whole)
+                stream.add(piece, None if residence is None else residence.of(piece.words))
+            if not stream.rows:
+                return None
+            return RunRef(path.name, stream.rows, stream.write(path, fsync=self._fsync))
+
     def close(self) -> None:
         """Write the small runs."""
         if self._small:
             runfile.write_encoded(self._small, self._location.runs / self._shared, fsync=self._fsync)
             self._small = bytearray()
+
+    def _new_name(self) -> str:
+        name = self._location.new_name(self._version, ".run")
+        self._names.add(name)
+        return name
 
     def __enter__(self) -> RunWriter:
         return self
@@ -60,3 +124,8 @@ class RunWriter:
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         if kind is None:
             self.close()
+
+
+def _existing(run: Run, whole: bool) -> Run:
+    there = alive(run.payload) if whole else None
+    return run if there is None or there.all() else run.take(there)

@@ -17,6 +17,7 @@ import numpy as np
 from headrace.plan.tree import FeedId
 from headrace.relation import runfile
 from headrace.relation.run import Run, merge
+from headrace.relation.storedrun import StoredRun
 from headrace.rings import COUNT
 from headrace.runtime.program import BucketResult, Parcel, Program
 from headrace.runtime.tasks import Pieces, reduce_stage
@@ -122,7 +123,7 @@ def _opened(parcel: Parcel) -> Run:
     return in_memory(runfile.read(Path(parcel.run)))
 
 
-def in_memory(stored: runfile.StoredRun) -> Run:
+def in_memory(stored: StoredRun) -> Run:
     """Read a whole run, verified."""
     stored.check()
     payload = tuple(np.ascontiguousarray(column) for column in stored.payload)

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from headrace.operators.delta import filtered
 from headrace.operators.kernel import Evaluated, ViewChange, ViewKernel
 from headrace.plan import native
-from headrace.relation import kernels
-from headrace.relation.arrangement import alive, runs_to_merge
+from headrace.relation import kernels, runfile
+from headrace.relation.arrangement import runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
 from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.residence import Residence
-from headrace.relation.run import Run, merge
+from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, Column
 from headrace.relation.table import apply_changes
@@ -43,6 +43,8 @@ from headrace.runtime.program import (
     view_arrangement,
 )
 from headrace.runtime.runwriter import RunWriter
+
+_SMALL = runfile.SMALL // 2  # a few of such runs are soon merged, and their sum still shares a file
 
 
 @dataclass
@@ -296,27 +298,34 @@ class Held:
 def store(
     writer: RunWriter, held: Held, ring: Group, delta: Run, growth: int, result: BucketResult, *, entries: bool = True
 ) -> None:
-    """Add a run to an arrangement, merged with the runs that are due.
+    """Add a run to an arrangement, merged with the runs that are due; if merges may be owed, with short ones only.
 
     `growth` says by how many live entries the arrangement grows, or by how many live rows if `entries` is False.
     """
     if not delta.rows:
         return
     before, live = held.before, held.before.live + growth
-    sizes = [ref.rows for ref in before.runs]
-    # Entries that are dead in the sum of all buckets cannot be told from the runs of recent steps alone.
-    due = runs_to_merge(sizes, delta.rows, sum(sizes) if held.bucket == RECENT else live)
+    due = _due(before, delta.rows, None if held.bucket == RECENT else live, only_small=writer.merges_small)
     kept = tuple(ref for i, ref in enumerate(before.runs) if i not in due)
+    is_all = not kept and held.is_all
     if due:
-        delta = merge(ring, [*(held.runs[i] for i in due), delta])  # type: ignore[list-item]
-    if not kept and held.is_all:
-        # The whole sum: an entry whose count is zero is gone, with whatever its other sums left behind.
-        there = alive(delta.payload) if due else np.ones(delta.rows, bool)
-        delta = delta if there.all() else delta.take(there)
-        live = delta.rows if entries else live  # exact, and not an estimate
-    if delta.rows:
-        kept = (*kept, writer.add(delta, None if held.residence is None else held.residence.of(delta.words)))
+        added = writer.add_sum(ring, [*(held.runs[i] for i in due), delta], held.residence, whole=is_all)
+    else:
+        added = writer.add(delta, None if held.residence is None else held.residence.of(delta.words))
+    if is_all and entries:
+        live = 0 if added is None else added.rows  # exact, and not an estimate
+    kept = kept if added is None else (*kept, added)
     result.buckets.setdefault(held.name, {})[held.bucket] = BucketState(kept, live)
+
+
+def _due(before: BucketState, incoming: int, live: int | None, *, only_small: bool) -> list[int]:
+    """Which runs to merge with a new one; those that are not small only if nobody else merges them later."""
+    able = [i for i, ref in enumerate(before.runs) if not only_small or ref.bytes <= _SMALL]
+    sizes = [before.runs[i].rows for i in able]
+    # Entries that are dead in the sum of all runs cannot be told from some of the runs.
+    if live is None or len(able) < len(before.runs):
+        live = sum(sizes) + incoming
+    return [able[i] for i in runs_to_merge(sizes, incoming, live)]
 
 
 def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:
