@@ -106,6 +106,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     [
         ({"buckets": 0}, "out of range"),
         ({"buckets": 5000}, "out of range"),
+        ({"driver_rows": -1}, "driver_rows=-1 is out of range"),
         ({"buckets": 8}, "has 4 buckets, not 8"),
         ({"executor": "yarn"}, "executor='yarn' is not known"),
         ({"on_bad_rows": "skip"}, "on_bad_rows='skip' is not known"),

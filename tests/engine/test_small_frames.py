@@ -96,6 +96,15 @@ def test_the_executor_decides_if_it_is_given(spark: SparkSession, tmp_path: Path
             check(engine, spark, 50)
 
 
+def test_no_step_runs_in_the_driver_if_none_may(spark: SparkSession, tmp_path: Path):
+    with Engine(spark, tmp_path / "state", driver_rows=0) as engine:
+        engine.table("t", SCHEMA, key="id")
+        engine.view("v", SQL)
+        assert engine.apply({"t": rows(spark, 3)}).ran == "job"
+        assert engine.apply({"t": rows(spark, 3, start=3).toArrow()}).ran == "job"
+        check(engine, spark, 6)
+
+
 def test_small_and_large_frames_in_one_step(engine: Engine, spark: SparkSession):
     engine.table("s", "id BIGINT NOT NULL", key="id")
     step = engine.apply({"t": rows(spark, 5_000), "s": spark.range(3)})

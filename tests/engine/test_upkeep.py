@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,15 @@ def await_upkeep() -> None:
         thread.join(30)
 
 
+def await_merge(engine: hr.Engine) -> None:
+    """Wait until merged runs wait for a commit."""
+    for _ in range(3000):
+        if engine._store.has_replacements:
+            return
+        time.sleep(0.01)
+    raise AssertionError("nothing was merged")
+
+
 def batch(rows: list[tuple[int, int, int, int]]) -> pa.Table:
     columns = zip(*rows, strict=True)
     types = {"id": pa.int64(), "shop": pa.int32(), "x": pa.int32(), "__diff": pa.int64()}
@@ -136,7 +146,7 @@ def test_a_merge_takes_its_place_with_the_commit_of_a_step(engine: hr.Engine, ga
     assert gate.reached.wait(30)
     with engine._lock:  # so that the thread cannot commit by itself
         gate.open.set()
-        await_upkeep()
+        await_merge(engine)
         before = engine._store.snapshot.version
         assert engine._store.has_replacements
         engine.apply({"t": batch([(20, 0, 9, 1)])})
@@ -176,7 +186,7 @@ def test_a_step_that_fails_leaves_the_files_of_a_merge(
     assert gate.reached.wait(30)
     with engine._lock:
         gate.open.set()
-        await_upkeep()
+        await_merge(engine)
         assert engine._store.has_replacements
         with pytest.raises(hr.BadRowsError):
             engine.apply({"t": batch([(5, 0, 9, 1)])})  # the key is there; the attempt is rolled back
@@ -220,6 +230,25 @@ def test_a_merge_that_fails_is_told_and_tried_again(
     engine.compact()
     assert "failed_merges" not in engine.status()
     check(engine, range(70))
+    assert files(engine) == engine._store.snapshot.files()
+
+
+def test_a_commit_that_fails_leaves_the_merge_to_the_next(
+    engine: hr.Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    inserted(engine, 0, 10)
+    inserted(engine, 10, 10)
+    assert gate.reached.wait(30)
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLog, "append", _no_space)
+        gate.open.set()
+        await_upkeep()
+    assert not own_threads()
+    assert "no space" in caplog.text
+    assert engine._store.has_replacements
+    inserted(engine, 20, 10)
+    engine.compact()
+    check(engine, range(30))
     assert files(engine) == engine._store.snapshot.files()
 
 
@@ -267,8 +296,7 @@ def test_files_of_a_merge_that_no_commit_names_are_removed_when_the_location_is_
         # The process "dies" between the merge and its commit.
         monkeypatch.setattr(upkeep.Upkeep, "_commit", lambda _: None)
         inserted(engine, 10, 10)
-        await_upkeep()
-        assert engine._store.has_replacements
+        await_merge(engine)
         assert files(engine) > engine._store.snapshot.files()
     monkeypatch.undo()
     with made(spark, tmp_path / "state") as engine:

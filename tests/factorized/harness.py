@@ -43,7 +43,7 @@ class InMemory:
             factors = [pa.array(columns[str(factor.value)], factor.type.arrow) for factor in source.factors]
             rows = Evaluated(keys, factors, np.asarray(diff, np.int64), np.arange(len(diff)))
             assert not view.refused(source.name, rows)
-            for bucket, parts in view.lift(source.name, rows, buckets, None).items():
+            for bucket, parts in view.lift(source.name, rows, buckets).items():
                 for part, run in parts.items():
                     incoming[bucket][part].append(run)
         for stage in range(len(view.stages)):

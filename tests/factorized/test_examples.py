@@ -208,7 +208,7 @@ def test_example_9(static: str) -> None:
     memory.step(FIGURE_6)
     change = rows("T", [(1, 1), (2, 2)], [-1, 3])
     (columns, diff) = change["T"]
-    lifted = view.lift("T", Evaluated([pa.array(columns["C"])], [], diff, np.arange(2)), 1, None)
+    lifted = view.lift("T", Evaluated([pa.array(columns["C"])], [], diff, np.arange(2)), 1)
     trigger = view.plan.by_relation["T"]
     deltas = {trigger.leaf: lifted[0]["T"]}
     for statement in trigger.statements:

@@ -206,7 +206,7 @@ class InMemory:
                 ]
                 diff = np.array([times for _, times in given], np.int64)
                 rows = Evaluated(keys, [], diff, np.arange(len(diff)))
-                for bucket, parts in self.view.lift(own, rows, self.view.buckets, None).items():
+                for bucket, parts in self.view.lift(own, rows, self.view.buckets).items():
                     out += [Sent(0, bucket, part, run) for part, run in parts.items()]
         return out
 

@@ -39,7 +39,7 @@ class Driven:
                 ]
                 diff = np.array([diff for _, diff in rows], np.int64)
                 evaluated = Evaluated(columns, [], diff, np.arange(len(diff)))
-                lifted = self.view.lift(side.source, evaluated, self.view.buckets, None)
+                lifted = self.view.lift(side.source, evaluated, self.view.buckets)
                 sent += [Sent(0, b, part, run) for b, parts in lifted.items() for part, run in parts.items()]
         self._run(sent)
 

@@ -51,7 +51,7 @@ class Driven:
         arrived: dict[int, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
         for source, rows in zip(("left", "right"), sides, strict=True):
             assert not self.kernel.refused(source, rows)
-            for bucket, parts in self.kernel.lift(source, rows, self.buckets, None).items():
+            for bucket, parts in self.kernel.lift(source, rows, self.buckets).items():
                 for part, run in parts.items():
                     arrived[bucket][part].append(run)
         sent: list[Sent] = []

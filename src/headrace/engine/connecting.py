@@ -37,7 +37,14 @@ def connect(
     cores : tasks that run at once; all cores that this process may use unless given.
     buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate : as for `Engine`.
     """
-    check_opening(location, buckets=buckets, executor=executor, on_bad_rows=on_bad_rows, read_only=read_only)
+    check_opening(
+        location,
+        buckets=buckets,
+        executor=executor,
+        on_bad_rows=on_bad_rows,
+        driver_rows=driver_rows,
+        read_only=read_only,
+    )
     from pyspark.sql import SparkSession
 
     from headrace.runtime.session import local_session

@@ -16,10 +16,16 @@ _URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def check_opening(
-    location: str | Path, *, buckets: int | None, executor: str, on_bad_rows: str, read_only: bool
+    location: str | Path,
+    *,
+    buckets: int | None,
+    executor: str,
+    on_bad_rows: str,
+    driver_rows: int | None,
+    read_only: bool,
 ) -> None:
     """Raise whatever opening an engine would find wrong; makes nothing, and leaves nothing locked."""
-    check_options(buckets, executor, on_bad_rows)
+    check_options(buckets, executor, on_bad_rows, driver_rows)
     there = location_at(location)
     if not read_only:
         check_writable(there)
@@ -29,12 +35,16 @@ def check_opening(
     existing(there, buckets, read_only=read_only)
 
 
-def check_options(buckets: int | None, executor: str, on_bad_rows: str) -> None:
+def check_options(buckets: int | None, executor: str, on_bad_rows: str, driver_rows: int | None) -> None:
     """Refuse options that no engine has."""
     one_of("executor", executor, _EXECUTORS)
     one_of("on_bad_rows", on_bad_rows, BAD_ROWS)
     if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
         raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {_MOST_BUCKETS}")
+    if driver_rows is not None and driver_rows < 0:
+        raise SchemaError(
+            f"driver_rows={driver_rows} is out of range", way_out="choose 0 (no step runs in the driver) or more"
+        )
 
 
 def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:

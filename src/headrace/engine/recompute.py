@@ -90,7 +90,7 @@ class Recomputed(ViewKernel, ABC):
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         return {}
 
-    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+    def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         return {}
 
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:

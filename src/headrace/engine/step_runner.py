@@ -66,7 +66,8 @@ class StepRunner:
         master = str(context.master)
         self.local = master == "local" or master.startswith("local[")
         self.threads = context.defaultParallelism if self.local else os.cpu_count() or 1
-        self.driver_rows = driver_rows or (LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS)
+        usual = LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS
+        self.driver_rows = usual if driver_rows is None else driver_rows
 
     def brought(self, tables: Mapping[str, TableSchema], inputs: Inputs) -> Inputs:
         """The inputs of a step, with those DataFrames as batches that the driver can take."""
@@ -74,6 +75,8 @@ class StepRunner:
 
     def _brought(self, table: TableSchema, given: ChangeBatch | DataFrame) -> ChangeBatch | DataFrame:
         if isinstance(given, ChangeBatch) or self.executor == "spark":
+            return given
+        if self.executor == "auto" and not self.driver_rows:
             return given
         if self.executor == "inline":
             rows = translating_spark_errors(given.toArrow)
@@ -121,7 +124,7 @@ class StepRunner:
         tasks = self.spark.sparkContext.defaultParallelism
         if not with_frames and not catalyst:
             batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
-            why = f"{rows:,} changed rows as a file, of which {tasks} tasks take their buckets' share: no exchange"
+            why = f"{rows:,} changed rows as a file, of which {tasks} tasks take a part; one exchange of packed changes"
             return Outcome(
                 _settled(program, lambda ready: run_from_files(self.spark, ready, batches, tasks)), "job", why, {}
             )

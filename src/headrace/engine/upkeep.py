@@ -145,20 +145,29 @@ class Upkeep:
 
     def _run(self) -> None:
         """Do what is owed, and end; the next commit that owes something starts a new thread."""
-        while True:
+        can_commit = True
+        while not self._is_over(can_commit):
             merge = self._claim(lambda key: True)
-            with self._changed:
-                if merge is None or self._is_stopped:
-                    self._thread = None
-                    self._changed.notify_all()
-                    return
             try:
-                self._do(merge)
-                self._commit_unless_stepping()
+                if merge is not None:
+                    self._do(merge)
+                # While there is more to do, a step that is running may commit what is done.
+                self._commit_beside_steps(patient=merge is None)
             except _Stopped:
                 pass
             except Exception as error:
-                _LOG.warning("runs of %s could not be merged; a later step tries again: %s", merge.arrangement, error)
+                can_commit = merge is not None
+                name = "tables or views" if merge is None else merge.arrangement
+                _LOG.warning("runs of %s could not be merged; a later step tries again: %s", name, error)
+
+    def _is_over(self, can_commit: bool) -> bool:
+        """Whether the thread may end, which it then does: nothing is owed, and what was merged is committed."""
+        with self._changed:
+            is_over = self._is_stopped or not (self._owed or (can_commit and self._store.has_replacements))
+            if is_over:
+                self._thread = None
+                self._changed.notify_all()
+            return is_over
 
     def _advance(self, wanted: Callable[[_Key], bool]) -> bool:
         """Do or await a merge, and commit what has been merged; returns whether there was anything to do."""
@@ -209,13 +218,17 @@ class Upkeep:
         if self._is_stopped:
             raise _Stopped
 
-    def _commit_unless_stepping(self) -> None:
-        """Put merged runs in their places, unless a step is running, which does so when it commits."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._commit()
-            finally:
-                self._lock.release()
+    def _commit_beside_steps(self, *, patient: bool) -> None:
+        """Put merged runs in their places; while a step is running, that is left to the step, or awaited."""
+        while self._store.has_replacements:
+            if self._lock.acquire(timeout=_PATIENCE if patient else 0):
+                try:
+                    self._commit()
+                finally:
+                    self._lock.release()
+            elif not patient:
+                return
+            self._check()
 
     def _commit(self) -> None:
         """Put merged runs in their places; the caller holds the lock."""

@@ -7,7 +7,7 @@ task sees all of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -120,28 +120,19 @@ class JoinView(ViewKernel):
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         return self.algebra.refused(self.plan.by_relation[source].leaf, rows)
 
-    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+    def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         leaf = self.plan.by_relation[source].leaf
         names = self._source(source).variable_names
         rows = self._taking_part(source, leaf, rows)
-        mine = range(buckets) if own is None else own
         view = self.plan.views[leaf]
         partition = self.plan.stages[view.stage].partition
-        if view.replicated:
-            if partition is None:  # one bucket does all the work
-                mine = [bucket for bucket in mine if bucket == 0]
-            if not mine or not len(rows.diff):
-                return {}
-            run = self._leaf_run(leaf, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
-            return {bucket: {source: run} for bucket in mine}
-        codes = self._codes(partition, names, rows, buckets)
-        if own is not None and len(own) < buckets:
-            chosen = np.zeros(buckets, bool)
-            chosen[list(own)] = True
-            at = np.flatnonzero(chosen[codes])
-            rows, codes = rows.take(at), codes[at]
         if not len(rows.diff):
             return {}
+        if view.replicated:
+            run = self._leaf_run(leaf, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
+            # Without a variable to spread the work by, one bucket does all of it.
+            return {bucket: {source: run} for bucket in range(1 if partition is None else buckets)}
+        codes = self._codes(partition, names, rows, buckets)
         return {b: {source: run} for b, run in self._leaf_run(leaf, names, rows, codes, buckets).items() if run.rows}
 
     def _codes(self, partition: str | None, names: tuple[str, ...], rows: Evaluated, buckets: int) -> NDArray[np.int32]:

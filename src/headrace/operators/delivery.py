@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.operators.changes import Changes, RowLayout
 from headrace.operators.placement import Places, Way
-from headrace.relation import kernels
 from headrace.relation.coded import by_bucket, coded, lead_of_words
 from headrace.relation.run import Run
 
@@ -30,7 +29,6 @@ class Destination:
     ----------
     partition : the positions of the fields whose values decide the bucket; empty if one bucket has all rows.
     bucket : the bucket that the rows are in; None for rows of a table, which have been judged already.
-    own : the buckets whose share is wanted; None for all.
     """
 
     way: Way
@@ -38,7 +36,6 @@ class Destination:
     buckets: int
     seed: int
     bucket: int | None
-    own: Collection[int] | None
 
     @property
     def judged(self) -> bool:
@@ -52,15 +49,9 @@ class Destination:
         return self.bucket
 
     @property
-    def wanted(self) -> Collection[int]:
-        """The buckets whose share is wanted."""
-        return range(self.buckets) if self.own is None else self.own
-
-    @property
-    def one(self) -> tuple[int, ...]:
-        """The bucket of an operator that is not spread over buckets; none if its share is not wanted."""
-        bucket = one_bucket(self.buckets)
-        return (bucket,) if bucket in self.wanted else ()
+    def one(self) -> int:
+        """The bucket of an operator that is not spread over buckets."""
+        return one_bucket(self.buckets)
 
     def deliver(self, layout: RowLayout, part: str, changes: Changes) -> Iterator[Delivery]:
         """Arrange rows as runs, one per bucket that gets any."""
@@ -69,9 +60,9 @@ class Destination:
         elif self.way is Way.EVERYWHERE:
             run = layout.run(changes)
             if run.rows:
-                yield from ((to, part, run) for to in self.wanted)
+                yield from ((to, part, run) for to in range(self.buckets))
         elif not self.partition:
-            yield from ((to, part, layout.run(changes)) for to in self.one)
+            yield self.one, part, layout.run(changes)
         else:
             yield from self._spread_out(layout, part, changes)
 
@@ -81,9 +72,6 @@ class Destination:
         words = [leading[f.name].words for f in fields]  # a field may decide twice: `SELECT x, x ...`
         lead = lead_of_words(words[0] if len(words) == 1 else np.concatenate(words), self.seed)
         changes = Changes(changes.columns | leading, changes.diff)
-        if self.own is not None and len(self.own) < self.buckets:  # each task reads all rows, and arranges its own
-            at = kernels.rows_of_buckets(lead, self.buckets, self.own)
-            changes, lead = changes.take(at), lead[at]
         rows = layout.rows(changes)
         for to, at in by_bucket(lead, self.buckets).items():
             yield to, part, (rows.take(at) if len(at) < changes.rows else rows).run()

@@ -6,7 +6,7 @@ not given again, so the reader of an aggregate pays for the changed groups, not 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -26,7 +26,6 @@ from headrace.operators.operator import Operator, OperatorLayout
 from headrace.operators.placement import Places, Way
 from headrace.plan.tree import Aggregation
 from headrace.plan.view import Shape
-from headrace.relation import kernels
 from headrace.relation.coded import coded, lead_of_words, values
 from headrace.relation.columns import whole
 from headrace.relation.kernels import Words
@@ -82,9 +81,9 @@ class GroupLayout(OperatorLayout):
         if to.way is Way.STAY:
             found = {to.here: self.parts(changes)}
         elif to.partition:
-            found = self.parts_by_bucket(changes, to.partition, to.buckets, to.own, judged=to.judged)
+            found = self.parts_by_bucket(changes, to.partition, to.buckets, judged=to.judged)
         else:
-            found = {bucket: self.parts(changes, judged=to.judged) for bucket in to.one}
+            found = {to.one: self.parts(changes, judged=to.judged)}
         return ((bucket, part, run) for bucket, parts in found.items() for part, run in parts.items())
 
     def decides(self, part: str, places: Places) -> Lead:
@@ -102,7 +101,6 @@ class GroupLayout(OperatorLayout):
         changes: Changes,
         partition: Sequence[int],
         buckets: int,
-        own: Collection[int] | None = None,
         *,
         judged: bool = False,
     ) -> dict[int, dict[str, Run]]:
@@ -111,12 +109,8 @@ class GroupLayout(OperatorLayout):
         Parameters
         ----------
         partition : the keys that decide the bucket.
-        own : the buckets whose rows are wanted; None for all.
         """
         words = self._words(changes)
-        if own is not None and len(own) < buckets:  # each task reads all rows, and sums its own
-            at = kernels.rows_of_buckets(self._lead(words, partition), buckets, own)
-            changes, words = changes.take(at), np.ascontiguousarray(words[:, at])
         out: dict[int, dict[str, Run]] = {}
         for part, run in self._parts(changes, words, judged).items():
             for bucket, piece in split(run, buckets, self._lead(run.words, partition)).items():

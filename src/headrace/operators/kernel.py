@@ -7,7 +7,7 @@ tasks or Spark; the runtime knows nothing of aggregates or joins. This is the se
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -165,8 +165,8 @@ class ViewKernel(Protocol):
         """Rows that the view's rings cannot take, with the reason."""
         ...
 
-    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
-        """Lift and sum changed rows, for the buckets of `own` only (None for all)."""
+    def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
+        """Lift and sum changed rows, by bucket."""
         ...
 
     def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:

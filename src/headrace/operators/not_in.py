@@ -50,7 +50,7 @@ class NotInLayout(JoinLayout):
     def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
         if side == 1:
             run = _seen(changes.diff, null_in([changes.columns[self.rows[1].names[0]]]))
-            yield from ((bucket, self.seen_part, run) for bucket in to.wanted)
+            yield from ((bucket, self.seen_part, run) for bucket in range(to.buckets))
         yield from super().deliver(side, changes, to)
 
     def operator(self, state: State) -> Operator:

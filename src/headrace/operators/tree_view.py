@@ -7,7 +7,7 @@ knows where a bucket runs; the inline and the Spark executor both call the same 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -169,7 +169,7 @@ class TreeView(ViewKernel):
         (number, _, _), _ = self._sources[source]
         return self.layouts[number].refused(rows)
 
-    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+    def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         feed_id, feed = self._sources[source]
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         missing = null_in([rows.keys[i] for i in feed.required])
@@ -178,7 +178,7 @@ class TreeView(ViewKernel):
         diff = rows.diff if feed.times is None else repeated(rows.diff, rows.arguments[0])
         changes = Changes({field.name: column for field, column in zip(fields, rows.keys, strict=True)}, diff)
         out: Lifted = {}
-        for bucket, part, run in self._deliver(feed_id, changes, None, own):
+        for bucket, part, run in self._deliver(feed_id, changes, None):
             out.setdefault(bucket, {})[part] = run
         return out
 
@@ -201,15 +201,13 @@ class TreeView(ViewKernel):
 
     # -- one operator -------------------------------------------------------------------------------------------------
 
-    def _deliver(
-        self, feed_id: FeedId, changes: Changes, bucket: int | None, own: Collection[int] | None
-    ) -> Iterable[Delivery]:
+    def _deliver(self, feed_id: FeedId, changes: Changes, bucket: int | None) -> Iterable[Delivery]:
         """Split the changes of a feed into runs, each with the bucket and the part that it goes to."""
         if not changes.rows:
             return ()
         number, side, _ = feed_id
         way, partition = self.placement.routes[feed_id].way, self.placement.places[number].partition
-        to = Destination(way, partition, self.buckets, self.seed, bucket, own)
+        to = Destination(way, partition, self.buckets, self.seed, bucket)
         return self.layouts[number].deliver(side, changes, to)
 
     def _operator(self, operators: dict[int, Operator], number: int, state: State) -> Operator:
@@ -266,7 +264,7 @@ class TreeView(ViewKernel):
             return
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         here = stage == self.placement.places[number].stage
-        for to, part, run in self._deliver(feed_id, fed(feed, changes, fields), bucket, None):
+        for to, part, run in self._deliver(feed_id, fed(feed, changes, fields), bucket):
             if here:
                 self._operator(operators, feed_id[0], state).push(part, run)
             else:
@@ -284,7 +282,7 @@ class TreeView(ViewKernel):
         diff = diff if times is None else repeated(diff, times)
         changes = Changes({field.name: column for field, column in zip(fields, columns, strict=True)}, diff)
         stage = self.placement.places[feed_id[0]].stage
-        return [Sent(stage, to, part, run) for to, part, run in self._deliver(feed_id, changes, bucket, None)]
+        return [Sent(stage, to, part, run) for to, part, run in self._deliver(feed_id, changes, bucket)]
 
     def feed_of(self, part: str) -> FeedId | None:
         if not part.startswith(f"{_FEED}/"):

@@ -7,7 +7,6 @@ Everything here is compiled by Numba and cached on disk; nothing here allocates 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, TypeAlias
 
 import numba as nb
@@ -45,15 +44,6 @@ def buckets_of(lead: NDArray[np.uint64], buckets: int, out: NDArray[np.int32]) -
     """Assign keys to buckets by their lead word; a second mixing keeps ordered keys from clustering."""
     for i in range(len(lead)):
         out[i] = np.int32((mix(lead[i] + _P2) >> np.uint64(33)) % np.uint64(buckets))
-
-
-def rows_of_buckets(lead: NDArray[np.uint64], buckets: int, own: Collection[int]) -> Positions:
-    """List the rows whose lead word falls into one of some buckets."""
-    codes = np.empty(len(lead), np.int32)
-    buckets_of(lead, buckets, codes)
-    mine = np.zeros(buckets, bool)
-    mine[list(own)] = True
-    return np.flatnonzero(mine[codes])
 
 
 @_jit

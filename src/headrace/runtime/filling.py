@@ -48,7 +48,7 @@ def map_stored(program: Program, task: TableTask, names: tuple[str, ...], bucket
     """Turn a table's stored rows in some buckets into pieces per bucket."""
     narrow = narrowed(task, names)
     for batch in _together(stored_rows(program, task, names, buckets, PIECE_ROWS)):
-        yield map_rows(program, narrow, batch.rows, batch.diff, None)
+        yield map_rows(program, narrow, batch.rows, batch.diff)
 
 
 def stored_rows(

@@ -38,7 +38,7 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
 
 def _run(program: Program, batches: Mapping[str, ChangeBatch], threads: int) -> BucketResult:
     mapping = each(
-        lambda task: map_rows(program, task, batches[task.name].rows, batches[task.name].diff, None),
+        lambda task: map_rows(program, task, batches[task.name].rows, batches[task.name].diff),
         program.tables,
         threads,
     )

@@ -1,13 +1,14 @@
 """The Spark executor: runs a step as one Spark job.
 
-A batch that the driver has becomes a file of the step, which every task maps and takes its own buckets' share from:
-one stage and no exchange. A Spark DataFrame stays where it is: its partitions are turned into changes by bucket,
-packed into one buffer per (bucket, input), exchanged, and added to state. When a new view is filled, the stored rows of
-its tables go the same way, and tasks read them themselves. Spark always moves a few large binaries, never rows.
+A batch that the driver has becomes a file of the step, of which every task reads its part. A Spark DataFrame stays
+where it is. Either way, rows are turned into changes by bucket, packed into one buffer per (bucket, input), exchanged,
+and added to state. When a new view is filled, the stored rows of its tables go the same way, and tasks read them
+themselves. Spark always moves a few large binaries, never rows.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -50,18 +51,18 @@ Batches = Iterator[pa.RecordBatch]
 def run_from_files(
     spark: SparkSession, program: Program, batches: Mapping[str, ChangeBatch], tasks: int
 ) -> BucketResult:
-    """Run a program over batches of the driver: each task takes its buckets' share of the files written for them."""
+    """Run a program over batches of the driver: each task evaluates its part of the files written for them."""
     folder = program.location.batches
     files = {name: folder / program.location.new_name(program.version, ".arrow") for name in batches}
     try:
         for name, batch in batches.items():
             _write_batch(files[name], batch)
         paths = {name: str(path) for name, path in files.items()}
-        tasks = max(1, min(tasks, program.buckets))
-        # An RDD, because planning a DataFrame takes tens of milliseconds more, which a step of this kind would notice.
-        numbers = spark.sparkContext.parallelize(range(tasks), tasks)
-        result = _combine(numbers.map(_file_task(program, paths, tasks)).collect())
-        return run_later_stages(program, result, _stage_job(spark, program, tasks))
+        parts, takers = max(1, tasks), max(1, min(tasks, program.buckets))
+        numbers = spark.range(0, parts, 1, parts)
+        return _run_packed(
+            spark, program, numbers.mapInArrow(_file_task(program, paths, parts, takers), _PACKED), takers
+        )
     finally:
         for path in files.values():
             path.unlink(missing_ok=True)
@@ -91,7 +92,7 @@ def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks:
     """Exchange what the map side packed, add it to state, and run the later stages."""
     exchanged = packed.repartitionById(tasks, F.col("part"))
     result = _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
-    return run_later_stages(program, result, _stage_job(spark, program, tasks))
+    return run_later_stages(program, result, _stage_job(spark, program, tasks), threads=os.cpu_count() or 1)
 
 
 def _stage_job(spark: SparkSession, program: Program, tasks: int) -> Callable[[int, list[Parcel]], BucketResult]:
@@ -141,26 +142,18 @@ def _write_batch(path: Path, batch: ChangeBatch) -> None:
         writer.write_table(table)
 
 
-def _file_task(program: Program, paths: dict[str, str], tasks: int) -> Callable[[int], bytes]:
-    def work(number: int) -> BucketResult:
-        own = [bucket for bucket in range(program.buckets) if bucket % tasks == number]
-        result = BucketResult()
-        pieces: dict[int, Pieces] = defaultdict(Pieces)
-        for task in program.tables:
-            with pa.memory_map(paths[task.name]) as file:
-                batch = ChangeBatch.from_arrow(pa.ipc.open_file(file).read_all())
-            mapped = map_rows(program, task, batch.rows, batch.diff, own)
-            # Each task sees all rows, so only one of them may report on them.
-            if number == 0:
-                result.bad += mapped.bad
-                result.passed |= mapped.passed
-                result.newest |= mapped.newest
-            mapped.into(pieces)
-        for bucket in sorted(pieces):
-            result.add(reduce_bucket(program, bucket, pieces[bucket]))
-        return result
+def _file_task(program: Program, paths: dict[str, str], parts: int, tasks: int) -> Callable[[Batches], Batches]:
+    def mapping(partition: Batches) -> Iterator[Mapped]:
+        for number in [number for batch in partition for number in batch.column(0).to_pylist()]:
+            for task in program.tables:
+                with pa.memory_map(paths[task.name]) as file:
+                    rows = pa.ipc.open_file(file).read_all()  # a view of the file: only the part below is read
+                start, stop = (rows.num_rows * edge // parts for edge in (number, number + 1))
+                if start < stop:
+                    batch = ChangeBatch.from_arrow(rows.slice(start, stop - start).combine_chunks())
+                    yield map_rows(program, task, batch.rows, batch.diff)
 
-    return lambda number: _attempted(program, lambda: work(number))
+    return lambda partition: _packed(mapping(partition), tasks)
 
 
 def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], Batches]:
@@ -173,7 +166,7 @@ def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], B
             given = pa.Table.from_batches(collected)
             rows = given.select(schema.names).cast(schema).combine_chunks()
             diff = np.ascontiguousarray(whole(given.column(DIFF)).cast(pa.int64()).to_numpy(zero_copy_only=False))
-            yield map_rows(program, task, rows, diff, None)
+            yield map_rows(program, task, rows, diff)
 
     return lambda partition: _packed(mapping(partition), tasks)
 

@@ -1,7 +1,8 @@
 """The stages after the first: what one stage sends on is delivered to buckets of the next, until nothing is left.
 
-A stage's output is small (changed keys of a view, summed), so it travels in the tasks' results, and the driver adds it
-up itself. Where it is not small, tasks leave it in files of the step, and the next stage is a job of its own.
+A stage's output is mostly small (changed keys of a view, summed), so it travels in the tasks' results, and the driver
+adds it up itself, by threads. Buckets that get many rows are done by the tasks of another job; what is much for the
+driver travels to them in files of the step.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from headrace.runtime.program import BucketResult, Parcel, Program
 from headrace.runtime.tasks import Pieces, reduce_stage
 
 SPILL_ROWS = 1 << 16  # a task's output beyond this goes to files instead of to the driver
+TASK_ROWS = 1 << 15  # what a bucket gets beyond this is worth a task
 Job = Callable[[int, list[Parcel]], BucketResult]
 A = TypeVar("A")
 B = TypeVar("B")
 
 
 def run_later_stages(program: Program, result: BucketResult, job: Job | None = None, threads: int = 1) -> BucketResult:
-    """Run the stages that a result asks for; one whose input is in files runs as a `job`, if that is given."""
+    """Run the stages that a result asks for; buckets that get many rows are done by a `job`, if that is given."""
     if not program.judge_only and not result.bad:
         result.parcels += _seeds(program)
     while result.parcels:
@@ -37,11 +39,21 @@ def run_later_stages(program: Program, result: BucketResult, job: Job | None = N
         now = [parcel for parcel in result.parcels if parcel.stage == stage]
         result.parcels = [parcel for parcel in result.parcels if parcel.stage != stage]
         now = _evaluated(program, now)
-        if job is not None and any(isinstance(parcel.run, str) for parcel in now):
-            result.add(job(stage, now))
-        else:
-            result.add(run_stage(program, stage, now, threads))
+        large = _large(now) if job is not None else set()
+        if job is not None and large:
+            result.add(job(stage, [parcel for parcel in now if parcel.bucket in large]))
+        rest = [parcel for parcel in now if parcel.bucket not in large]
+        result.add(run_stage(program, stage, rest, threads))
+        discard(rest)
     return result
+
+
+def _large(parcels: list[Parcel]) -> set[int]:
+    """The buckets that are worth a task."""
+    rows: dict[int, int] = defaultdict(int)
+    for parcel in parcels:
+        rows[parcel.bucket] += parcel.rows
+    return {bucket for bucket, count in rows.items() if count >= TASK_ROWS}
 
 
 def _seeds(program: Program) -> list[Parcel]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,10 +73,8 @@ class Mapped:
                 others[bucket].runs[key] += runs
 
 
-def map_rows(
-    program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], own: Collection[int] | None
-) -> Mapped:
-    """Turn changed rows into pieces per bucket; `own` limits them to some buckets (each task then reads all rows)."""
+def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64]) -> Mapped:
+    """Turn changed rows into pieces per bucket."""
     out = Mapped()
     if task.excluded is not None:
         keep = np.flatnonzero(~np.isin(row_identity(task.layout, rows, diff), task.excluded))
@@ -84,27 +82,23 @@ def map_rows(
     if not len(diff):
         return out
     if task.store:
-        _map_table(program, task, rows, diff, own, out)
+        _map_table(program, task, rows, diff, out)
         _map_times(task, rows, diff, out)
     elif not (task.layout.schema.kept or task.views_only):
         rows, diff = _map_passing(task, rows, diff, out)
         _map_times(task, rows, diff, out)
-    if program.judge_only and own is not None and 0 not in own:
-        return out  # one task is enough to look for values that no view can take
     for view in task.views:
-        _map_view(program, task, view, rows, diff, own, out)
+        _map_view(program, task, view, rows, diff, out)
     return out
 
 
-def _map_table(
-    program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], own: Collection[int] | None, out: Mapped
-) -> None:
+def _map_table(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
     columns = rows.select(task.layout.schema.names)
     codes = np.empty(len(diff), np.int32)
     kernels.buckets_of(task.layout.lead(columns), program.buckets, codes)
     order, starts = np.empty(len(diff), np.int64), np.empty(program.buckets + 1, np.int64)
     kernels.split_by(codes, program.buckets, order, starts)
-    for bucket in range(program.buckets) if own is None else own:
+    for bucket in range(program.buckets):
         at = order[starts[bucket] : starts[bucket + 1]]
         if len(at):
             batch = ChangeBatch(columns, diff)
@@ -138,7 +132,6 @@ def _map_view(
     view: ViewTask,
     rows: pa.Table,
     diff: NDArray[np.int64],
-    own: Collection[int] | None,
     out: Mapped,
 ) -> None:
     evaluated = evaluate(view, rows, diff)
@@ -151,7 +144,7 @@ def _map_view(
         return
     if program.judge_only or not len(evaluated.diff):
         return
-    for bucket, parts in view.kernel.lift(view.side.source, evaluated, program.buckets, own).items():
+    for bucket, parts in view.kernel.lift(view.side.source, evaluated, program.buckets).items():
         for part, run in parts.items():
             out.pieces[bucket].runs[view.name, part].append(run)
 

@@ -8,7 +8,7 @@ view.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -142,14 +142,14 @@ class WindowView(ViewKernel):
             reasons |= {int(i): f"{side.value} is NULL, NaN or infinite, and cannot be summed" for i in bad}
         return reasons
 
-    def lift(self, source: str, rows: Evaluated, buckets: int, own: Collection[int] | None) -> Lifted:
+    def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         arrivals, origin = self._arrivals(SIDES.index(source), rows)
         late = arrivals.arrival - arrivals.event > self.spec.horizon
         moments = self.spec.seen_from(arrivals.arrival)
         order, starts = np.empty(len(arrivals), np.int64), np.empty(buckets + 1, np.int64)
         kernels.split_by(bucket_of(arrivals, buckets), buckets, order, starts)
         out: Lifted = {}
-        for bucket in range(buckets) if own is None else own:
+        for bucket in range(buckets):
             at = order[starts[bucket] : starts[bucket + 1]]
             in_time = at[~late[at]]
             runs = self._rows(arrivals.take(in_time), moments[in_time])
