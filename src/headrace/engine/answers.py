@@ -133,10 +133,7 @@ class GroupsAnswer:
         return self.analysed.catalyst.finish(groups, keep=(STEP,))
 
     def _groups(self, reader: Reader) -> pa.Table:
-        root, state = reader.root, reader.arrangements
-        return pa.concat_tables(
-            [frames.view_bucket(root, self.layout, self.name, state, b, reader.buckets) for b in range(reader.buckets)]
-        )
+        return frames.view_rows(reader.root, self.layout, self.name, reader.arrangements, reader.buckets)
 
     def _changed_groups(self, reader: Reader) -> pa.Table:
         """The groups that the last step changed: old versions with `__diff` -1, new versions with +1."""

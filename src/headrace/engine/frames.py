@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from headrace.relation.reading import read_rows
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, STEP, Column, ddl
 from headrace.relation.types import SqlType
-from headrace.runtime.log import Arrangements
+from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import arrow_schema, final_arrangement, table_arrangement, view_arrangement
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_ROWS = 1 << 17
+_SMALL_BUCKET = 1 << 12  # entries of a bucket that cost less to read than it costs to begin with a bucket
 _SOME = {
     "string": "''",
     "boolean": "false",
@@ -47,7 +48,10 @@ def table_bucket(
 ) -> pa.Table:
     """Read one bucket of a table as a copy: its rows with their multiplicities; all columns unless `names` is given."""
     columns = _changed(layout, layout.schema.names if names is None else names)
-    pieces = table_pieces(root, layout, state, bucket, [column.name for column in columns])
+    return _copied(columns, table_pieces(root, layout, state, bucket, [column.name for column in columns]))
+
+
+def _copied(columns: Sequence[Column], pieces: Iterable[pa.Table]) -> pa.Table:
     # With an empty table in front there is always something to combine, and combining is copying.
     return pa.concat_tables([arrow_schema(columns).empty_table(), *pieces]).combine_chunks()
 
@@ -74,6 +78,30 @@ def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, b
     if layout.plan.shape is Shape.TOTAL and groups.num_rows == 0 and bucket == one_bucket(buckets):
         groups = empty_total(layout)
     return repeated(layout, groups)
+
+
+def view_rows(root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int) -> pa.Table:
+    """Read a view as k0.., a0..: bucket after bucket, or at once if the buckets are small: each has its price."""
+    own = {part: state.get(view_arrangement(name, part), {}) for part in layout.arrangements}
+    if buckets > 1 and final_arrangement(name) not in state and _are_small(own.values(), buckets):
+        groups = read(layout, {part: OPEN.everything(root, states) for part, states in own.items()})
+        is_missing = layout.plan.shape is Shape.TOTAL and groups.num_rows == 0
+        return repeated(layout, empty_total(layout) if is_missing else groups)
+    return pa.concat_tables([view_bucket(root, layout, name, state, bucket, buckets) for bucket in range(buckets)])
+
+
+def table_rows(root: str, layout: TableLayout, state: Arrangements, buckets: int) -> pa.Table:
+    """Read a table with multiplicities: bucket after bucket, or at once if the buckets are small."""
+    states = state.get(table_arrangement(layout.schema.name), {})
+    if buckets > 1 and _are_small([states], buckets):
+        read_at_once = read_rows(layout, OPEN.everything(root, states), layout.schema.names, _BATCH_ROWS)
+        return _copied(layout.schema.change_columns, (batch.to_arrow() for batch in read_at_once))
+    return pa.concat_tables([table_bucket(root, layout, state, bucket) for bucket in range(buckets)])
+
+
+def _are_small(arrangements: Iterable[Mapping[int, BucketState]], buckets: int) -> bool:
+    entries = sum(run.rows for states in arrangements for state in states.values() for run in state.runs)
+    return entries < _SMALL_BUCKET * buckets
 
 
 def view_pieces(

@@ -84,10 +84,7 @@ class Table:
         return self.to_arrow().to_pandas()
 
     def _read(self, reader: Reader) -> pa.Table:
-        buckets = range(reader.buckets)
-        return pa.concat_tables(
-            [frames.table_bucket(reader.root, self._layout, reader.arrangements, bucket) for bucket in buckets]
-        )
+        return frames.table_rows(reader.root, self._layout, reader.arrangements, reader.buckets)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.rows:,} rows)"

@@ -8,13 +8,15 @@ cost of a look at them) stays bounded.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from headrace.engine.store import Store
+from headrace.errors import HeadraceError
 from headrace.runtime.log import Arrangements, BucketState, Record
 from headrace.runtime.merges import Kind, Merge, Merging, Replacement, merge_owed
 from headrace.runtime.runwriter import RunWriter
@@ -58,13 +60,13 @@ class Upkeep:
 
     def make_room(self) -> None:
         """Merge until no bucket has too many runs; the caller holds the lock, and is about to take a step."""
-        self._try_again()
+        self._try_again(self._behind)
         while self._behind and self._advance(lambda key: key in self._behind):
             pass
 
     def finish(self) -> None:
         """Do all merges that are owed now; the caller holds the lock."""
-        self._try_again()
+        self._try_again(self._trouble.keys())
         while self._advance(lambda key: True):
             pass
         for error in self._trouble.values():
@@ -77,7 +79,8 @@ class Upkeep:
             thread = self._thread
         if thread is not None:
             thread.join()
-        with self._lock:
+        # If that fails, the files of merges are orphans, which the next engine removes and merges again.
+        with self._lock, contextlib.suppress(OSError, HeadraceError):
             self._commit()
 
     def trouble(self) -> dict[str, Any]:
@@ -119,10 +122,10 @@ class Upkeep:
         states = self._store.snapshot.arrangements.get(name, {})
         return merge_owed(name, states, bucket, self._store.settings.buckets)
 
-    def _try_again(self) -> None:
+    def _try_again(self, keys: Collection[_Key]) -> None:
         """Note that merges that failed are still owed; whoever asks for them now sees their errors."""
         with self._changed:
-            self._owed |= self._trouble.keys() - self._busy
+            self._owed |= {key for key in keys if key in self._trouble} - self._busy
 
     def _claim(self, wanted: Callable[[_Key], bool]) -> Merge | None:
         """Take a merge that is owed and that nobody else does: the smallest, which is soonest done."""

@@ -96,6 +96,10 @@ class OpenRuns:
                 self._together.popitem(last=False)
         return kept.runs.after(self.opened(root, states.get(RECENT, _EMPTY)), router)
 
+    def everything(self, root: str, states: Mapping[int, BucketState]) -> list[StoredRun]:
+        """Open the runs of all buckets as they are."""
+        return [run for state in states.values() for run in self.opened(root, state)]
+
     def opened(self, root: str, state: BucketState) -> list[StoredRun]:
         """Open the runs of a state as they are."""
         return [self.one(root, ref) for ref in state.runs]
