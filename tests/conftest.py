@@ -67,7 +67,7 @@ PASSES: list[Limits] = [
     {},  # small steps in one pass
     {(one_pass, "MOST_ROWS"): 0, (one_pass, "MOST_ROWS_PER_BUCKET"): 0},  # from bucket to bucket
     {  # in turns
-        (one_pass, "MOST_ROWS"): 4,
+        (one_pass, "MOST_ROWS"): 8,  # shared by two cores
         (one_pass, "MOST_ROWS_PER_BUCKET"): 0,
         (merges, "RECENT_ENTRIES"): 12,
         (merges, "RECENT_ENTRIES_PER_BUCKET"): 0,

@@ -32,7 +32,7 @@ def all_are_owed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step merges anything, and two runs of a size are owed a merge."""
     monkeypatch.setattr(tasks, "_SMALL", 0)
     monkeypatch.setattr(arrangement, "_LARGE_FAN_IN", 2)
-    monkeypatch.setattr(one_pass, "MOST_ROWS", 20)
+    monkeypatch.setattr(one_pass, "MOST_ROWS", 38)  # shared by two cores
     monkeypatch.setattr(one_pass, "MOST_ROWS_PER_BUCKET", 0)
 
 

@@ -150,8 +150,9 @@ def find(
     """Find the stretches of keys that begin with a probe, in all runs.
 
     Writes rows (run, first, last, probe) to `out`, ordered by run and then by probe, without empty stretches, as far as
-    `out` has room; returns how many there are. Only blocks of rows that are marked as ready are read; the others are
-    marked as wanted, and `missing` counts the probes that need some of them.
+    `out` has room; returns how many there are. Blocks of rows that are read although nobody has verified them yet (they
+    are not marked as ready) are marked as wanted, and `missing` is not zero then: whoever calls this verifies them
+    before anything that was found is believed. What is damaged can mislead the search, but not out of the run.
 
     Parameters
     ----------
@@ -181,7 +182,6 @@ def find(
         dense = ascending and _DENSE * (end - begin) >= rows
         if dense and not _all_ready(ready, wanted):
             missing[0] += 1
-            continue
         at = np.int64(0)
         for k in range(begin, end):
             j = which[k]
@@ -196,7 +196,6 @@ def find(
                 if not (ready[low] and ready[high]):
                     wanted[low], wanted[high] = 1, 1
                     missing[0] += 1
-                    continue
                 first = kernels.halve(words, probes, j, 0, low * FENCE_ROWS, min(at * FENCE_ROWS, rows))
                 last = _near(words, probes, j, 1, max(first, high * FENCE_ROWS), min(above * FENCE_ROWS, rows))
             if last > first:

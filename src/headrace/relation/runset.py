@@ -117,10 +117,9 @@ class RunSet(Sequence[AnyRun]):
             count = probing.find(self._table.places, probes, order, starts, missing, room)
             if missing[0]:
                 self._verify("words")
-            elif count <= len(room):
+            if count <= len(room):
                 break
-            else:
-                room = np.empty((count, 4), np.int64)
+            room = np.empty((count, 4), np.int64)
         found = room[:count].T.copy()
         self._last = asked, found
         return found

@@ -8,16 +8,17 @@ release Python's lock, so a step of some size uses all cores by threads, one buc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
 from headrace.runtime.one_pass import passes, settled
 from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
-from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions
 
 _WORTH_THREADS = 20_000
 
@@ -25,7 +26,7 @@ _WORTH_THREADS = 20_000
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
     """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
     rows = sum(len(batches[task.name]) for task in program.tables)
-    result, parts = BucketResult(), passes(program, rows)
+    result, parts = BucketResult(), passes(program, rows, threads)
     is_one_pass = parts[0].residences is not None
     with nullcontext(program) if is_one_pass else settled(program, result) as ready:
         for part in parts:
@@ -72,7 +73,11 @@ def _reduced(program: Program, mapping: Iterable[Mapped], threads: int) -> Bucke
         mapped.into(pieces)
     if result.bad and not program.judge_only:
         return result
-    # Popped, so that the memory of a bucket's pieces is free once the bucket is done.
-    for done in each(lambda bucket: reduce_bucket(program, bucket, pieces.pop(bucket)), sorted(pieces), threads):
+    work: list[Callable[[], BucketResult]]
+    if threads > 1 and program.residences is not None:
+        work = [part for bucket, own in pieces.items() for part in reductions(program, bucket, own)]
+    else:  # popped, so that the memory of a bucket's pieces is free once the bucket is done
+        work = [partial(lambda bucket: reduce_bucket(program, bucket, pieces.pop(bucket)), b) for b in sorted(pieces)]
+    for done in each(lambda part: part(), work, threads):
         result.add(done)
     return run_later_stages(program, result, threads=threads)

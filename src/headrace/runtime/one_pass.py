@@ -19,16 +19,17 @@ from headrace.runtime.merges import Kind, Merge, Merging
 from headrace.runtime.program import BucketResult, Program, table_arrangement, view_arrangement
 from headrace.runtime.runwriter import discard
 
-# A step of fewer rows, or of fewer rows per bucket, is done in one pass: going from bucket to bucket would cost more.
-MOST_ROWS, MOST_ROWS_PER_BUCKET = 20_000, 4_000
+# A step of at most so many rows (divided by the cores, or per bucket) is done in one pass: going from bucket to bucket
+# would cost more. That uses all cores, though, where one pass uses one per table and view at best.
+MOST_ROWS, MOST_ROWS_PER_BUCKET = 200_000, 4_000
 
 
-def passes(program: Program, rows: int) -> list[Program]:
+def passes(program: Program, rows: int, threads: int = 1) -> list[Program]:
     """The passes of a step that changes so many rows: one over all buckets at once, and one from bucket to bucket.
 
     The second is only for views that cannot be kept otherwise. A step of many rows has no other.
     """
-    if program.buckets == 1 or rows >= max(MOST_ROWS, MOST_ROWS_PER_BUCKET * program.buckets):
+    if program.buckets == 1 or rows > max(MOST_ROWS // threads, MOST_ROWS_PER_BUCKET * program.buckets):
         return [program]
     residences: dict[str, Residence] = {}
     at_once, others = [], []

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -178,25 +179,39 @@ def reduce_bucket(program: Program, bucket: int, pieces: Pieces) -> BucketResult
     """Add the pieces of one bucket to its state."""
     result = BucketResult()
     # Not in one file: if the file of a view is damaged, the view can be made again from its tables.
+    result.add(_reduce_tables(program, program.tables, bucket, pieces))
+    result.add(_reduce_views(program, list(program.views), 0, bucket, pieces))
+    return result
+
+
+def reductions(program: Program, bucket: int, pieces: Pieces) -> list[Callable[[], BucketResult]]:
+    """What `reduce_bucket` does, as functions that may be called at the same time: one per table, one per view."""
+    tables = [partial(_reduce_tables, program, [task], bucket, pieces) for task in program.tables]
+    return [*tables, *(partial(_reduce_views, program, [name], 0, bucket, pieces) for name in program.views)]
+
+
+def _reduce_tables(program: Program, tasks: Iterable[TableTask], bucket: int, pieces: Pieces) -> BucketResult:
+    result = BucketResult()
     with program.writer() as writer:
-        for task in program.tables:
+        for task in tasks:
             if pieces.rows.get(task.name):
                 _reduce_table(program, task, bucket, pieces.rows[task.name], writer, result)
+    return result
+
+
+def _reduce_views(program: Program, names: Iterable[str], stage: int, bucket: int, pieces: Pieces) -> BucketResult:
+    result = BucketResult()
     with program.writer() as writer:
-        if not program.judge_only:
-            for name, kernel in program.views.items():
-                _reduce_view(program, name, kernel, 0, bucket, pieces, writer, result)
+        for name in () if program.judge_only else names:
+            kernel = program.views[name]
+            if stage < len(kernel.stages):
+                _reduce_view(program, name, kernel, stage, bucket, pieces, writer, result)
     return result
 
 
 def reduce_stage(program: Program, stage: int, bucket: int, pieces: Pieces) -> BucketResult:
     """Add what an earlier stage sent to one bucket to its state."""
-    result = BucketResult()
-    with program.writer() as writer:
-        for name, kernel in program.views.items():
-            if stage < len(kernel.stages):
-                _reduce_view(program, name, kernel, stage, bucket, pieces, writer, result)
-    return result
+    return _reduce_views(program, list(program.views), stage, bucket, pieces)
 
 
 def _reduce_table(

@@ -42,11 +42,9 @@ def parser(name: str, about: str) -> argparse.ArgumentParser:
         help="seconds per strategy; it ends after the batch in which they pass",
     )
     add("--recompute-after", type=int, default=10, help="how many batches are in when Spark recomputes (default 10)")
-    add(
-        "--order", choices=["paper", "chosen"], default="paper", help="the papers' variable order, or Headrace's choice"
-    )
+    add("--order", choices=["chosen", "paper"], default="chosen", help="Headrace's variable order, or the papers'")
     add("--partition", default=None, help="the variable to spread the work by (default: Headrace's choice)")
-    add("--keep-rows", action=argparse.BooleanOptionalAction, default=False, help="keep the rows of the tables too")
+    add("--keep-rows", action=argparse.BooleanOptionalAction, default=True, help="keep the rows of the tables too")
     add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
     add("--cores", type=int, default=None, help="cores to use (default: all)")
     add("--fit", action="store_true", help="refit a regression after each batch of the factorized strategy")

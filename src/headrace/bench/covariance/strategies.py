@@ -2,9 +2,10 @@
 
 Every strategy reads the same files, batch by batch, into a fresh location. Timed are reading a batch and applying it
 until it is committed; not timed are making the data, writing the files, and a few small batches into a throw-away
-location, which compile the kernels. Rows are not kept unless asked for (`--keep-rows`): as in a stream, they only go
-into the views. Beside the strategies stands Spark, which recomputes the same moments over the files of all batches so
-far. All answers are compared: counts exactly, sums of products to 1e-9 of the features' norms.
+location, which compile the kernels. Tables keep their rows and check their keys, unless asked not to
+(`--no-keep-rows`): as in a stream, rows then only go into the views. Beside the strategies stands Spark, which
+recomputes the same moments over the files of all batches so far. All answers are compared: counts exactly, sums of
+products to 1e-9 of the features' norms.
 """
 
 from __future__ import annotations

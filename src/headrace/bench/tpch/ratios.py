@@ -13,15 +13,15 @@ from typing import Any
 Results = Sequence[Mapping[str, Any]]
 
 TABLES_ONLY, TOGETHER = "tables only", "together"
-RECOMPUTE, LOAD = "recompute / step", "load / run by Spark"
+RECOMPUTE, LOAD = "recompute / (step + read)", "load / run by Spark"
 MEAN, LEAST, MOST = "geometric mean", "least", "most"
 MEMORY, PEAK = "memory, GB", "memory"
 PROBLEMS = ("refused", "failed", "wrong")
 
 _RECOMPUTE_MEAN = f"{RECOMPUTE}, {MEAN}"  # by the median step
 _TARGETS = (
-    (_RECOMPUTE_MEAN, ">=", 8.0),
-    (f"{RECOMPUTE}, {LEAST}", ">=", 1.0),
+    (_RECOMPUTE_MEAN, ">=", 25.0),
+    (f"{RECOMPUTE}, {LEAST}", ">=", 10.0),
     (f"{LOAD}, {MOST}", "<=", 3.0),
     (MEMORY, "<=", 20.0),
 )
@@ -32,8 +32,9 @@ def ratios(results: Results) -> dict[str, float]:
     ours = {row["case"]: row for row in results if row["system"] == "headrace" and _counts(row)}
     theirs = {row["case"]: row for row in results if row["system"] == "spark"}
     queries = [name for name in theirs if name in ours]
-    recompute = {name: theirs[name]["seconds"] / ours[name]["seconds"] for name in queries}
-    by_mean = [theirs[name]["seconds"] / ours[name]["mean_seconds"] for name in queries]
+    # Spark's time ends with the answer in the driver, so reading the answer counts on both sides.
+    recompute = {name: theirs[name]["seconds"] / _fresh(ours[name], "seconds") for name in queries}
+    by_mean = [theirs[name]["seconds"] / _fresh(ours[name], "mean_seconds") for name in queries]
     load = {name: ours[name]["load_seconds"] / theirs[name]["load_seconds"] for name in queries}
     found: dict[str, float] = {}
     for name in queries:
@@ -50,13 +51,18 @@ def ratios(results: Results) -> dict[str, float]:
     return found | _together(ours, theirs)
 
 
+def _fresh(row: Mapping[str, Any], step: str) -> float:
+    """The time from the changes to the answer: a step, and reading the answer."""
+    return float(row[step] + row["read_seconds"])
+
+
 def _together(ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Compare one engine with all views to Spark, and to one engine per view, which stores the tables each time."""
     if TOGETHER not in ours:
         return {}
     row, tables = ours[TOGETHER], ours[TABLES_ONLY]
     found = {
-        f"{TOGETHER}: {RECOMPUTE}": sum(theirs[name]["seconds"] for name in row["views"]) / row["seconds"],
+        f"{TOGETHER}: {RECOMPUTE}": sum(theirs[name]["seconds"] for name in row["views"]) / _fresh(row, "seconds"),
         f"{TOGETHER}: bytes of the tables / with no view": row["table_mb"] / tables["table_mb"],
     }
     if all(name in ours for name in row["views"]):
