@@ -95,6 +95,9 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
 
 def _map_table(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
     columns = rows.select(task.layout.schema.names)
+    if program.buckets == 1:
+        out.pieces[0].rows[task.name].append(ChangeBatch(columns, diff))
+        return
     codes = np.empty(len(diff), np.int32)
     kernels.buckets_of(task.layout.lead(columns), program.buckets, codes)
     order, starts = np.empty(len(diff), np.int64), np.empty(program.buckets + 1, np.int64)
