@@ -136,3 +136,45 @@ def test_one_bucket_needs_no_passes(spark: SparkSession, tmp_path: Path) -> None
         engine.view("v", SQL)
         engine.apply({"t": rows(0, 15)})
         assert recent(engine) == {}
+
+
+@pytest.mark.parametrize("strategy", ["factorized", "recursive", "first-order"])
+def test_views_over_joins_in_one_pass(engine: hr.Engine, strategy: str) -> None:
+    engine.table("s", "shop STRING, area DOUBLE")
+    engine.table("w", "area DOUBLE, rent DOUBLE")
+    sql = "SELECT x, rent FROM t JOIN s ON t.shop = s.shop JOIN w ON s.area = w.area"
+    moments = engine.covariance("m", sql, strategy=strategy)
+    grouped = f"SELECT t.shop, SUM(x * rent) AS xr {sql[sql.index('FROM') :]} GROUP BY t.shop"
+    groups = engine.view("g", grouped, strategy=strategy)
+    assert engine._catalogue.views["m"].kernel.in_one_pass is not None
+    shops = [f"shop {i % 7}" for i in range(9)]
+    for at in range(0, 90, 15):
+        number = at // 15
+        engine.apply(
+            {
+                "t": rows(at, 15),
+                "s": pa.table({"shop": [shops[number]], "area": [float(number % 3)]}),
+                "w": pa.table({"area": [float(number % 3)], "rent": [1.0 + number]}),
+            }
+        )
+    assert recent(engine)["view/m/moments"] >= 1
+    assert misplaced(engine) == []
+    joined = [
+        (int(n % 11), 1.0 + k, f"shop {n % 7}")
+        for n in range(90)
+        for i in range(6)
+        if shops[i] == f"shop {n % 7}"
+        for k in range(6)
+        if k % 3 == i % 3
+    ]
+    assert moments.count == len(joined)
+    values = np.array([row[:2] for row in joined], float)
+    assert moments.sums == pytest.approx(values.sum(axis=0))
+    assert moments.cofactor == pytest.approx(values.T @ values)
+    expected_groups: dict[str, float] = {}
+    for value, price, shop in joined:
+        expected_groups[shop] = expected_groups.get(shop, 0.0) + value * price
+    assert {row["shop"]: row["xr"] for row in groups.to_arrow().to_pylist()} == pytest.approx(expected_groups)
+    engine.apply({"t": rows(90, 300)})  # goes from bucket to bucket, after the recent runs have moved there
+    assert not any(runs for name, runs in recent(engine).items() if name.startswith("view/"))
+    assert misplaced(engine) == []

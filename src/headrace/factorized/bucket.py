@@ -17,7 +17,7 @@ from headrace.factorized.maintenance import MaintenancePlan, Stage
 from headrace.operators.kernel import State
 from headrace.relation.arrangement import counts, growth, lookup
 from headrace.relation.run import Run, merge
-from headrace.relation.runset import AnyRun
+from headrace.relation.runset import AnyRun, as_set
 from headrace.relation.variables import Variables
 from headrace.rings import Group, take
 
@@ -71,7 +71,10 @@ class Bucket:
                 self._arranged.setdefault((view, number), []).append(arranged)
 
     def _read(self, view: int, order: int) -> Sequence[AnyRun]:
-        return [*self.state.get(part_name(view, order), ()), *self._arranged.get((view, order), ())]
+        runs = as_set(self.state.get(part_name(view, order), ()))
+        for run in self._arranged.get((view, order), ()):
+            runs = runs.with_run(run)
+        return runs
 
     def root(self) -> Run | None:
         """The change of the view that the stage computes."""

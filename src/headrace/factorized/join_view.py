@@ -7,9 +7,9 @@ task sees all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -21,11 +21,13 @@ from headrace.factorized.delta import grouped
 from headrace.factorized.maintenance import MaintenancePlan, Stage, passed_on
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.delta import split
-from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, Sent, State, ViewKernel
+from headrace.operators.kernel import Evaluated, Incoming, InOnePass, Lifted, MapSide, Reduced, Sent, State, ViewKernel
 from headrace.plan.join import JoinPlan, Source
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
+from headrace.relation.kernels import Words
 from headrace.relation.keys import validity
+from headrace.relation.residence import Residence, first_word
 from headrace.relation.run import Run, merge
 from headrace.relation.variables import Variables
 from headrace.rings import Group
@@ -113,6 +115,31 @@ class JoinView(ViewKernel):
 
     def home(self, part: str, bucket: int) -> int:
         return 0 if part in self._shared else bucket
+
+    @cached_property
+    def in_one_pass(self) -> InOnePass | None:
+        residences = {part: Residence(self.buckets, first_word) for part in self.answer.arrangements}
+        for part, number in self._kept.items():
+            view = self.plan.views[number]
+            order = next(i for i in range(len(view.orders)) if part_name(number, i) == part)
+            partition = self.plan.stages[view.stage].partition
+            if part in self._shared:
+                residences[part] = Residence(self.buckets, None, self.home(part, 0))
+            elif partition is None or partition not in view.keys:
+                return None  # each bucket has sums of its own rows, and their keys do not say whose
+            else:
+                at = self.variables.slices(view.orders[order])[partition].start
+                by_key = all(partition in bound for bound in self._bound(number, order))
+                residences[part] = Residence(self.buckets, partial(_word, at=at), by_key=by_key)
+        return InOnePass(replace(self, buckets=1), residences)
+
+    def _bound(self, number: int, order: int) -> Iterator[tuple[str, ...]]:
+        """The variables whose values are known wherever a view is searched in one of its orders."""
+        for trigger in self.plan.triggers:
+            for statement in trigger.statements:
+                for probe in statement.probes:
+                    if (statement.factors[probe.slot], probe.order) == (number, order):
+                        yield self.plan.views[number].orders[order][: probe.bound]
 
     def _source(self, name: str) -> Source:
         return next(source for source in self.join.sources if source.name == name)
@@ -217,3 +244,8 @@ class JoinView(ViewKernel):
             return {bucket: {name: change} for bucket in targets}
         lead = change.words[self.variables.slices(view.orders[0])[partition]][0]
         return {bucket: {name: piece} for bucket, piece in split(change, self.buckets, lead).items()}
+
+
+def _word(words: Words, at: int) -> NDArray[np.uint64]:
+    """One word of each key."""
+    return np.ascontiguousarray(words[at])
