@@ -146,7 +146,9 @@ def test_views_over_joins_in_one_pass(engine: hr.Engine, strategy: str) -> None:
     moments = engine.covariance("m", sql, strategy=strategy)
     grouped = f"SELECT t.shop, SUM(x * rent) AS xr {sql[sql.index('FROM') :]} GROUP BY t.shop"
     groups = engine.view("g", grouped, strategy=strategy)
-    assert engine._catalogue.views["m"].kernel.in_one_pass is not None
+    # Recursive views have sums per bucket whose keys do not say which bucket, so they are kept bucket by bucket.
+    is_one_pass = engine._catalogue.views["m"].kernel.in_one_pass is not None
+    assert is_one_pass == (strategy != "recursive")
     shops = [f"shop {i % 7}" for i in range(9)]
     for at in range(0, 90, 15):
         number = at // 15
@@ -157,7 +159,7 @@ def test_views_over_joins_in_one_pass(engine: hr.Engine, strategy: str) -> None:
                 "w": pa.table({"area": [float(number % 3)], "rent": [1.0 + number]}),
             }
         )
-    assert recent(engine)["view/m/moments"] >= 1
+    assert ("view/m/moments" in recent(engine)) == is_one_pass
     assert misplaced(engine) == []
     joined = [
         (int(n % 11), 1.0 + k, f"shop {n % 7}")

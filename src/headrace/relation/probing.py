@@ -151,8 +151,9 @@ def find(
 
     Writes rows (run, first, last, probe) to `out`, ordered by run and then by probe, without empty stretches, as far as
     `out` has room; returns how many there are. Blocks of rows that are read although nobody has verified them yet (they
-    are not marked as ready) are marked as wanted, and `missing` is not zero then: whoever calls this verifies them
-    before anything that was found is believed. What is damaged can mislead the search, but not out of the run.
+    are not marked as ready) are marked as wanted, and `missing` of their run is not zero then: whoever calls this
+    verifies them before anything that was found is believed. What is damaged can mislead the search, but not out of the
+    run.
 
     Parameters
     ----------
@@ -181,7 +182,7 @@ def find(
         # Many probes in a small run: walk through both, side by side. Few in a large one: by way of the fences.
         dense = ascending and _DENSE * (end - begin) >= rows
         if dense and not _all_ready(ready, wanted):
-            missing[0] += 1
+            missing[r] += 1
         at = np.int64(0)
         for k in range(begin, end):
             j = which[k]
@@ -195,7 +196,7 @@ def find(
                 low, high = max(at - 1, 0), max(above - 1, 0)  # the blocks in which the stretch begins and ends
                 if not (ready[low] and ready[high]):
                     wanted[low], wanted[high] = 1, 1
-                    missing[0] += 1
+                    missing[r] += 1
                 first = kernels.halve(words, probes, j, 0, low * FENCE_ROWS, min(at * FENCE_ROWS, rows))
                 last = _near(words, probes, j, 1, max(first, high * FENCE_ROWS), min(above * FENCE_ROWS, rows))
             if last > first:
@@ -221,15 +222,19 @@ def expand(stretches: NDArray[np.int64]) -> tuple[Positions, Positions, Position
 
 
 @_jit
-def mark(ready_at: NDArray[np.uint64], wanted_at: NDArray[np.uint64], runs: Positions, positions: Positions) -> int:
-    """Mark the blocks of rows that hold some entries as wanted, unless they are ready; returns how many are not."""
-    missing = 0
+def mark(
+    ready_at: NDArray[np.uint64],
+    wanted_at: NDArray[np.uint64],
+    runs: Positions,
+    positions: Positions,
+    missing: NDArray[np.int64],
+) -> None:
+    """Mark the blocks of rows that hold some entries as wanted, unless they are ready; counts those in each run."""
     for k in range(len(runs)):
         block = positions[k] // FENCE_ROWS
         if not nb.carray(_pointer(ready_at[runs[k]]), block + 1, np.uint8)[block]:
             nb.carray(_pointer(wanted_at[runs[k]]), block + 1, np.uint8)[block] = 1
-            missing += 1
-    return missing
+            missing[runs[k]] += 1
 
 
 @_jit

@@ -113,10 +113,9 @@ class RunSet(Sequence[AnyRun]):
         order, starts = self._routed(probes)
         room = _room()
         while True:
-            missing = np.zeros(1, np.int64)
+            missing = np.zeros(len(self.runs), np.int64)
             count = probing.find(self._table.places, probes, order, starts, missing, room)
-            if missing[0]:
-                self._verify("words")
+            self._verify("words", missing)
             if count <= len(room):
                 break
             room = np.empty((count, 4), np.int64)
@@ -241,13 +240,17 @@ class RunSet(Sequence[AnyRun]):
     def _ensure(self, part: str, runs: Positions, positions: Positions) -> None:
         # Again and again, because other threads that search the same files may clear marks.
         table = self._table
-        while probing.mark(table.ready[part], table.wanted, runs, positions):
-            self._verify(part)
+        while True:
+            missing = np.zeros(len(self.runs), np.int64)
+            probing.mark(table.ready[part], table.wanted, runs, positions, missing)
+            if not missing.any():
+                return
+            self._verify(part, missing)
 
-    def _verify(self, part: str) -> None:
-        """Verify the blocks of rows that a search has marked."""
-        for run in self.runs:
-            run.verify_wanted(part)
+    def _verify(self, part: str, missing: NDArray[np.int64]) -> None:
+        """Verify the blocks of rows that a search has marked, in the runs that have some."""
+        for run in np.flatnonzero(missing):
+            self.runs[run].verify_wanted(part)
 
 
 _SCRATCH = threading.local()
