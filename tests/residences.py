@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import headrace as hr
+from headrace.engine.reader import Reader
 from headrace.relation.residence import Residence, first_word
 from headrace.runtime.log import RECENT
 from headrace.runtime.openruns import OPEN
@@ -11,7 +12,11 @@ from headrace.runtime.program import table_arrangement, view_arrangement
 
 def misplaced(engine: hr.Engine) -> list[str]:
     """Say of each arrangement with entries in a wrong bucket which it is."""
-    snapshot, root = engine._store.snapshot, str(engine._store.location.root)
+    with engine._store.reader() as reader:  # merges beside the steps would remove files otherwise
+        return _misplaced(engine, reader)
+
+
+def _misplaced(engine: hr.Engine, reader: Reader) -> list[str]:
     residences = {table_arrangement(name): Residence(engine.buckets, first_word) for name in engine.tables}
     for name, view in engine._catalogue.views.items():
         way = view.kernel.in_one_pass
@@ -19,8 +24,8 @@ def misplaced(engine: hr.Engine) -> list[str]:
             residences |= {view_arrangement(name, part): residence for part, residence in way.residences.items()}
     wrong = []
     for name, residence in residences.items():
-        for bucket, state in snapshot.arrangements.get(name, {}).items():
-            for run in OPEN.opened(root, state):
+        for bucket, state in reader.arrangements.get(name, {}).items():
+            for run in OPEN.opened(reader.root, state):
                 found = run._buckets if bucket == RECENT else bucket
                 if not (residence.of(run.words) == found).all():
                     wrong.append(f"{name}, bucket {bucket}")

@@ -61,6 +61,7 @@ def test_difference() -> None:
 
 
 def test_the_referee_answers_the_views(spark: SparkSession, tmp_path: Path) -> None:
+    spark = spark.newSession()  # without the views of other tests
     sales = Sales(500)
     sales.step(50)
     referee = Referee(spark, "sales", sales.current(), tmp_path)

@@ -96,6 +96,11 @@ def test_recent_runs_move_when_they_are_many_beside_the_others() -> None:
     assert move == Merge(VIEW, RECENT, (ref(many),), moves=True)
     far_more = {0: BucketState((ref(100 * many),), 100 * many)}
     assert merge_owed(VIEW, {**far_more, RECENT: BucketState((ref(many),), 0)}, RECENT, BUCKETS) is None
+    dead = {0: BucketState((ref(10_000),), 9_000), RECENT: BucketState((ref(9_000),), -6_000)}
+    assert merge_owed(VIEW, dead, RECENT, BUCKETS) == Merge(VIEW, RECENT, (ref(9_000),), moves=True)
+    large = RunRef("a.run", many, merges.RECENT_BYTES + 1)
+    move = merge_owed(VIEW, {**far_more, RECENT: BucketState((large,), 0)}, RECENT, BUCKETS)
+    assert move == Merge(VIEW, RECENT, (large,), moves=True)
 
 
 def test_a_replacement_fits_a_later_state() -> None:

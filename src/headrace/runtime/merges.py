@@ -25,8 +25,10 @@ from headrace.runtime.runwriter import RunWriter
 
 States = Mapping[int, BucketState]
 # Recent runs move into the buckets when they have this many entries, in all and per bucket, and are this share of all
-# entries. Until then, they cost the reader of a bucket a look at the bucket of each entry.
-RECENT_ENTRIES, RECENT_ENTRIES_PER_BUCKET, RECENT_SHARE = 1 << 16, 1 << 12, 16
+# entries, or this many bytes: moving holds them in memory. Until then, they cost the reader of a bucket a look at the
+# bucket of each entry.
+RECENT_ENTRIES, RECENT_ENTRIES_PER_BUCKET, RECENT_SHARE, RECENT_BYTES = 1 << 16, 1 << 12, 16, 1 << 26
+_RECENT_SLACK = 1 << 12  # entries that may be dead before moving them is worth its fixed cost
 
 
 @dataclass(frozen=True)
@@ -90,17 +92,22 @@ def merge_owed(arrangement: str, states: States, bucket: int, buckets: int) -> M
     if bucket != RECENT:
         due = owed(sizes, state.live)
         return Merge(arrangement, bucket, tuple(state.runs[i] for i in due)) if due else None
-    if _moves(states, sum(sizes), buckets):
+    if _moves(states, buckets):
         return Merge(arrangement, bucket, state.runs, moves=True)
     # Entries that are dead in the sum of all buckets cannot be told from the recent runs alone.
     due = owed(sizes, sum(sizes))
     return Merge(arrangement, bucket, tuple(state.runs[i] for i in due)) if due else None
 
 
-def _moves(states: States, recent: int, buckets: int) -> bool:
-    if recent <= max(RECENT_ENTRIES, RECENT_ENTRIES_PER_BUCKET * buckets):
+def _moves(states: States, buckets: int) -> bool:
+    recent = states.get(RECENT, BucketState()).runs
+    entries = sum(ref.rows for ref in recent)
+    everything = sum(ref.rows for state in states.values() for ref in state.runs)
+    if recent and everything > 2 * sum(state.live for state in states.values()) + _RECENT_SLACK:
+        return True  # most entries are dead, and a bucket with all of its entries can tell which
+    if entries <= max(RECENT_ENTRIES, RECENT_ENTRIES_PER_BUCKET * buckets):
         return False
-    return recent * RECENT_SHARE > sum(ref.rows for state in states.values() for ref in state.runs)
+    return entries * RECENT_SHARE > everything or sum(ref.bytes for ref in recent) > RECENT_BYTES
 
 
 @dataclass(frozen=True)
