@@ -90,7 +90,7 @@ class RunStream:
             with_buckets=self._buckets is not None,
         )
         with open(path, "x+b", buffering=0) as file:
-            file.truncate(layout.file_bytes)
+            _reserve(file, layout.file_bytes)
             for buffer, (start, _) in zip(buffers, layout.spans, strict=True):
                 self._place(buffer, file, layout.header_bytes + start)
             with closing(mmap.mmap(file.fileno(), layout.file_bytes)) as out:
@@ -137,13 +137,13 @@ class RunStream:
     def _place(self, buffer: Buffer, file: IO[bytes], start: int) -> None:
         """Write a buffer that has waited to its place in the file."""
         if isinstance(buffer, np.ndarray):
-            os.pwrite(file.fileno(), buffer.data, start)
+            _write_at(file, memoryview(buffer.data), start)
             return
         room = memoryview(bytearray(_COPIED))
         for at, size in buffer:
             while size:
                 part = room[: os.preadv(self._waiting.fileno(), [room[:size]], at)]
-                os.pwrite(file.fileno(), part, start)
+                _write_at(file, part, start)
                 at, start, size = at + len(part), start + len(part), size - len(part)
 
 
@@ -187,6 +187,23 @@ class _Column:
         if pa.types.is_large_string(self.type):
             return [valid, self.values or np.zeros(8, np.uint8), self.data or None]
         return [valid, self.values]
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a file its size and, where the system can do that, its room on the disk.
+
+    A full disk is an error here; where a mapped file first needs the room when it is written, it ends the process.
+    """
+    file.truncate(size)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _write_at(file: IO[bytes], data: memoryview, start: int) -> None:
+    """Write all of the data, of which the system may take a part at a time."""
+    while data:
+        written = os.pwrite(file.fileno(), data, start)
+        data, start = data[written:], start + written
 
 
 def _size(buffer: Buffer) -> int:

@@ -73,11 +73,16 @@ def _reduced(program: Program, mapping: Iterable[Mapped], threads: int) -> Bucke
         mapped.into(pieces)
     if result.bad and not program.judge_only:
         return result
+
+    def reduced(bucket: int) -> BucketResult:
+        # Popped, so that the memory of a bucket's pieces is free once the bucket is done.
+        return reduce_bucket(program, bucket, pieces.pop(bucket))
+
     work: list[Callable[[], BucketResult]]
     if threads > 1 and program.residences is not None:
         work = [part for bucket, own in pieces.items() for part in reductions(program, bucket, own)]
-    else:  # popped, so that the memory of a bucket's pieces is free once the bucket is done
-        work = [partial(lambda bucket: reduce_bucket(program, bucket, pieces.pop(bucket)), b) for b in sorted(pieces)]
+    else:
+        work = [partial(reduced, bucket) for bucket in sorted(pieces)]
     for done in each(lambda part: part(), work, threads):
         result.add(done)
     return run_later_stages(program, result, threads=threads)
