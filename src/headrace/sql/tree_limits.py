@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from headrace.plan.tree import Top
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from headrace.sql.tree_reader import TreeReader
 
 LIMITS = {"GlobalLimit", "LocalLimit", "Offset"}
+_PASSED = {"Project", "SubqueryAlias", "View", "ResolvedHint"}  # these keep the order of their rows
 
 
 def read_top(reader: TreeReader, node: Jvm, needed: set[int]) -> Stream:
     """Read ORDER BY with LIMIT and OFFSET as an operator; returns the stream of the rows that it keeps."""
-    limit, offset, below = limits(node, reader.refusals)
-    projects, order, base = ordered(below)
+    top = cut(node, reader.refusals)
+    projects, order, base = top.projects, top.order, top.base
     keys = [item.child() for item in order]
     named = [[reader.without_subqueries(item) for item in items(project.projectList())] for project in projects]
     if projects or keys:
@@ -51,40 +53,49 @@ def read_top(reader: TreeReader, node: Jvm, needed: set[int]) -> Stream:
     ]
     port = reader.port(streams, numbered("c", [*columns, *hidden]))
     directions = [(place, *direction(item)) for place, item in zip(places, order, strict=True)]
-    number = reader.add(Top(port, tuple(directions), limit, offset))
+    number = reader.add(Top(port, tuple(directions), top.limit, top.offset))
     return reader.given(number, [(a, f"c{i}") for i, a in enumerate(columns)])
 
 
-def limits(node: Jvm, refusals: Refusals) -> tuple[int, int, Jvm]:
-    """LIMIT and OFFSET at the top of a plan, and what is below them."""
-    limit, offset = sys.maxsize, 0
-    while kind(node) in LIMITS:
+@dataclass(frozen=True)
+class Cut:
+    """LIMIT and OFFSET at the top of a plan, and the order that they are about."""
+
+    limit: int
+    offset: int
+    projects: list[Jvm]  # projections between the topmost limit and the sort, the uppermost first
+    order: list[Jvm]  # items of the sort; none if there is no sort, and then any rows will do
+    base: Jvm  # the plan below all of these
+
+
+def cut(node: Jvm, refusals: Refusals) -> Cut:
+    """Read the limits, offsets and projections above a sort; without a sort, the topmost limits and offsets."""
+    chain, below = [], node
+    while kind(below) in LIMITS or kind(below) in _PASSED:
+        chain.append(below)
+        below = below.child()
+    if kind(below) != "Sort":
+        chain = list(takewhile(lambda one: kind(one) in LIMITS, chain))
+        return Cut(*_kept(chain, refusals), [], [], chain[-1].child())
+    projects = [one for one in chain if kind(one) == "Project"]
+    return Cut(*_kept(chain, refusals), projects, items(below.order()), below.child())
+
+
+def _kept(chain: list[Jvm], refusals: Refusals) -> tuple[int, int]:
+    """How many rows a chain of limits and offsets keeps, and how many come before these."""
+    first, end = 0, sys.maxsize
+    for node in reversed(chain):  # the lowest is applied first
         if kind(node) == "GlobalLimit":
-            if offset:
-                break  # a LIMIT of its own, below an OFFSET
-            limit = min(limit, _number(refusals, node, node.limitExpr()))
+            end = min(end, first + _number(refusals, node, node.limitExpr()))
         elif kind(node) == "Offset":
-            offset += _number(refusals, node, node.offsetExpr())
-        node = node.child()
-    return limit, offset, node
+            first += _number(refusals, node, node.offsetExpr())
+    return (end if end == sys.maxsize else max(end - first, 0)), first
 
 
 def _number(refusals: Refusals, node: Jvm, expression: Jvm) -> int:
     if kind(expression) != "Literal":
         refusals.refuse_operator(node)
     return int(expression.value())
-
-
-def ordered(node: Jvm) -> tuple[list[Jvm], list[Jvm], Jvm]:
-    """The projections above a sort, the items of the sort, and the plan below it; without a sort, the plan itself."""
-    projects, below = [], node
-    while kind(below) in ("Project", "SubqueryAlias", "View", "ResolvedHint", "LocalLimit"):
-        if kind(below) == "Project":
-            projects.append(below)
-        below = below.child()
-    if kind(below) != "Sort":
-        return [], [], node
-    return projects, items(below.order()), below.child()
 
 
 def direction(item: Jvm) -> tuple[bool, bool]:

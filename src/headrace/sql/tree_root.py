@@ -11,7 +11,7 @@ from headrace.plan.view import Shape
 from headrace.sql.flatten import Flattener
 from headrace.sql.jvm import Catalyst, Jvm, identity, items, kind
 from headrace.sql.refusals import Refusals
-from headrace.sql.tree_limits import LIMITS, direction, limits, ordered
+from headrace.sql.tree_limits import LIMITS, cut, direction
 from headrace.sql.tree_streams import subqueries, unnamed
 
 _FINISH = {"Project", "Filter", "Sort", "SubqueryAlias", "View", "ResolvedHint"}
@@ -60,13 +60,12 @@ class Root(Flattener):
 
     def _sorted_below(self, plan: Jvm) -> list[tuple[Jvm, bool, bool]]:
         """The order of the rows that a LIMIT leaves, in terms of the columns of the query."""
-        _, _, below = limits(plan, self.refusals)
-        projects, order, base = ordered(below)
-        meaning = {identity(attribute): attribute for attribute in items(base.output())}
-        for project in reversed(projects):
+        top = cut(plan, self.refusals)
+        meaning = {identity(attribute): attribute for attribute in items(top.base.output())}
+        for project in reversed(top.projects):
             meaning = {identity(n): self.catalyst.substitute(unnamed(n), meaning) for n in items(project.projectList())}
         found = []
-        for item in order:
+        for item in top.order:
             attribute = next(
                 (a for a in items(plan.output()) if meaning[identity(a)].semanticEquals(item.child())), None
             )
