@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.factorized.harness import InMemory, natural_join
 
+from headrace.factorized.order_text import to_json
 from headrace.factorized.planner import Options, moments_view
 from headrace.rings.covariance import unpack
 
@@ -65,9 +66,12 @@ def test_one_variable_can_be_asked_for() -> None:
 
 
 def test_a_choice_made_before_is_kept() -> None:
-    first = planned(PATH, ("x", "w"), dict.fromkeys(PATH, 10**9))
+    large = Options(rows=dict.fromkeys(PATH, 10**9))
+    view, made = moments_view(natural_join(PATH), (), ("x", "w"), large, 4, 7, {})
+    first = view.plan
     chosen = {first.views[stage.root].name: stage.partition for stage in first.stages}
-    again = planned(PATH, ("x", "w"), dict.fromkeys(PATH, 1), stages=chosen)
+    assert made.order is not None
+    again = planned(PATH, ("x", "w"), dict.fromkeys(PATH, 1), order=to_json(made.order), stages=chosen)
     assert stages(again) == stages(first)
 
 

@@ -222,10 +222,25 @@ def test_sizes_are_bounded_by_values_and_by_relations():
     assert sizes.keys("ABCD", ["R0", "R1", "R2"]) == 100 * 10 * 4
     assert sizes.keys("", ["R0"]) == 1
     unknown = Sizes(q, {"R0": 400}, {})
-    assert unknown.rows_of("R1") == 1000
-    assert unknown.distinct_of("A") == 20
-    assert unknown.distinct_of("B") == 20
+    assert [unknown.rows_of(name) for name in ("R1", "R2")] == [10_000, 1_000]  # R2 is joined on C only
+    assert unknown.distinct_of("B") == 400  # R0 is joined on B only, and so likely looked up by it
+    assert Sizes(query("AB BC CA"), {"R0": 400}, {}).distinct_of("B") == 20
     assert Sizes(q, {"R0": 0}, {"A": 0}).keys("A", ["R0"]) == 1
+
+
+def test_the_order_of_a_snowflake_of_unknown_sizes_is_the_papers():
+    """Shops by date are fewer than shops by item: one is the key of a table, the other only occurs in the fact table."""
+    schemas = {
+        "inventory": ("locn", "ksn", "dateid", "units"),  # in whichever order the variables come
+        "location": ("locn", "zip", "area"),
+        "census": ("zip", "population"),
+        "item": ("ksn", "price"),
+        "weather": ("locn", "dateid", "rain"),
+    }
+    chosen = choose(Hypergraph(tuple(Relation(*item) for item in schemas.items())), {}, {}).order
+    dateid = next(node for node in chosen.nodes() if node.variable == "dateid")
+    assert [root.variable for root in chosen.roots] == ["locn"]
+    assert "ksn" in [node.variable for node in dateid.subtree()]
 
 
 def test_hundreds_of_keys_stay_within_the_range_of_a_double():

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from headrace.errors import VariableOrderError
 from headrace.factorized.order import Node, VariableOrder, chained, completed, placed
-from headrace.plan.assumptions import UNKNOWN_ROWS
+from headrace.plan.assumptions import UNKNOWN_FURTHER_KEY, UNKNOWN_GROWTH, UNKNOWN_ROWS
 from headrace.plan.classes import is_hierarchical, is_q_hierarchical
 from headrace.plan.hypergraph import Hypergraph
 
@@ -35,8 +35,9 @@ class Chosen:
 class Sizes:
     """How many rows and distinct values there are, as far as is known.
 
-    A relation without an entry in `rows` has the size that `plan.assumptions` says. A variable without an entry in
-    `distinct` has as many values as the square root of the rows of the smallest relation it is in.
+    A relation without an entry in `rows` has the size that `plan.assumptions` says. Of a variable without an entry in
+    `distinct` a relation says most that has few other keys: a relation with one key is likely a table that is looked up
+    by it, and has as many values as rows; with n keys, the n-th root of its rows is assumed.
     """
 
     query: Hypergraph
@@ -44,11 +45,21 @@ class Sizes:
     distinct: Mapping[str, int]
 
     def rows_of(self, relation: str) -> int:
-        return max(1, self.rows.get(relation, UNKNOWN_ROWS))
+        if relation in self.rows:
+            return max(1, self.rows[relation])
+        return UNKNOWN_ROWS * min(UNKNOWN_FURTHER_KEY ** (self._keys_of(relation) - 1), UNKNOWN_GROWTH)
 
     def distinct_of(self, variable: str) -> float:
-        guess = math.sqrt(min(map(self.rows_of, self.query.rels(variable)), default=1))
-        return max(1.0, self.distinct.get(variable, guess))
+        if variable in self.distinct:
+            return max(1.0, self.distinct[variable])
+        keys = {name: self._keys_of(name) for name in self.query.rels(variable)}
+        fewest = min(keys.values())
+        return min(self.rows_of(name) ** (1 / fewest) for name, count in keys.items() if count == fewest)
+
+    def _keys_of(self, relation: str) -> int:
+        """How many variables of a relation are joined on or grouped by."""
+        local = self.query.local_variables
+        return max(1, sum(variable not in local for variable in self.query.relation(relation).variables))
 
     def keys(self, variables: Collection[str], relations: Iterable[str]) -> float:
         """An upper bound on the distinct tuples over these variables in the join of these relations.
