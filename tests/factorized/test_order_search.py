@@ -229,7 +229,7 @@ def test_sizes_are_bounded_by_values_and_by_relations():
 
 
 def test_the_order_of_a_snowflake_of_unknown_sizes_is_the_papers():
-    """Shops by date are fewer than shops by item: one is the key of a table, the other only occurs in the fact table."""
+    """Shops by date are fewer than shops by item: one is the key of a table, the other is not."""
     schemas = {
         "inventory": ("locn", "ksn", "dateid", "units"),  # in whichever order the variables come
         "location": ("locn", "zip", "area"),

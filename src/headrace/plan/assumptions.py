@@ -14,8 +14,7 @@ LOOKED_UP_SHARE = 0.0001
 UNKNOWN_ROWS = 1_000
 """Rows of a table that is empty and has no `expected_rows`."""
 UNKNOWN_FURTHER_KEY = 10
-"""How many times more rows an unknown relation of a join has for each further variable that is joined on or grouped by, up to
-`UNKNOWN_GROWTH`."""
+"""How many times more rows an unknown relation has for each further variable joined on; `UNKNOWN_GROWTH` at most."""
 UNKNOWN_GROWTH = 1_000
 """How many times more rows an unknown table has if it is not looked up by key, and others of the query are."""
 
