@@ -47,14 +47,15 @@ class Sizes:
     def rows_of(self, relation: str) -> int:
         if relation in self.rows:
             return max(1, self.rows[relation])
-        return UNKNOWN_ROWS * min(UNKNOWN_FURTHER_KEY ** (self._keys_of(relation) - 1), UNKNOWN_GROWTH)
+        growth: int = UNKNOWN_FURTHER_KEY ** (self._keys_of(relation) - 1)
+        return UNKNOWN_ROWS * min(growth, UNKNOWN_GROWTH)
 
     def distinct_of(self, variable: str) -> float:
         if variable in self.distinct:
             return max(1.0, self.distinct[variable])
         keys = {name: self._keys_of(name) for name in self.query.rels(variable)}
         fewest = min(keys.values())
-        return min(self.rows_of(name) ** (1 / fewest) for name, count in keys.items() if count == fewest)
+        return min(math.pow(self.rows_of(name), 1 / fewest) for name, count in keys.items() if count == fewest)
 
     def _keys_of(self, relation: str) -> int:
         """How many variables of a relation are joined on or grouped by."""
