@@ -9,7 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.errors import StepFailedError
+from headrace.runtime import stages
+from headrace.testing.oracle import Oracle, assert_same
 
 SQL = "SELECT soundex(name) AS k, COUNT(*) AS n, SUM(100 / x) AS s FROM t WHERE reverse(name) <> 'b' GROUP BY 1"
 # What reads the sums per name is evaluated between two operators.
@@ -47,6 +50,62 @@ def test_the_driver_and_a_job_give_the_same(spark: SparkSession, tmp_path: Path)
     assert here[0] == [{"k": "A300", "n": 2, "s": 150.0}, {"k": "B100", "n": 1, "s": 25.0}]
     assert {"k": "B100", "m": 8} in here[3]
     assert answers(spark, tmp_path / "by_job", "spark") == here
+
+
+TYPED = """
+    SELECT soundex(name) AS k, d, t, m, b, COUNT(*) AS n
+    FROM (SELECT name, d, t, m, b, SUM(x) AS s FROM u GROUP BY name, d, t, m, b) WHERE reverse(name) <> 'x' OR s > 1
+    GROUP BY ALL"""
+EXCEPT = "SELECT soundex(name) AS k, COUNT(*) AS n FROM (SELECT name FROM u EXCEPT ALL SELECT name FROM t) GROUP BY 1"
+
+
+def many(first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "name": [None if i % 11 == 0 else f"n{chr(97 + i % 7)}{chr(97 + i % 5)}" for i in ids],
+            "x": pa.array([i % 3 for i in ids], pa.int32()),
+            "d": pa.array([i % 4 for i in ids], pa.int32()).cast(pa.date32()),
+            "t": pa.array([i % 3 * 1_000_001 for i in ids], pa.timestamp("us", tz="UTC")),
+            "m": pa.array([i % 2 for i in ids], pa.int32()).cast(pa.decimal128(10, 0)).cast(pa.decimal128(12, 2)),
+            "b": [None if i % 5 == 0 else i % 2 == 0 for i in ids],
+        }
+    )
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_many_rows_between_operators_are_evaluated_by_tasks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spilled: bool
+) -> None:
+    monkeypatch.setattr(stages, "TASK_ROWS", 1)
+    monkeypatch.setattr(stages, "SPILL_ROWS", 0 if spilled else 1 << 16)
+    in_driver: list[str] = []
+    monkeypatch.setattr(BetweenOperators, "values", lambda self, view, feed, given: in_driver.append(view))
+    by_tasks: list[str] = []
+    frame = BetweenOperators.frame
+    monkeypatch.setattr(
+        BetweenOperators, "frame", lambda self, view, *given: by_tasks.append(view) or frame(self, view, *given)
+    )
+    with hr.Engine(spark, tmp_path, executor="spark", buckets=3) as engine:
+        engine.table("t", "id BIGINT NOT NULL, name STRING, x INT", key="id")
+        engine.table(
+            "u",
+            "id BIGINT NOT NULL, name STRING, x INT, d DATE, t TIMESTAMP, m DECIMAL(12, 2), b BOOLEAN",
+            key="id",
+        )
+        views = [engine.view("typed", TYPED), engine.view("rest", EXCEPT)]
+        oracle = Oracle(spark)
+        for first in (0, 40):
+            engine.apply(
+                {"u": many(first, 60).slice(20 if first else 0), "t": many(first, 20).select(["id", "name", "x"])}
+            )
+            oracle.set_rows({name: engine.tables[name].to_arrow() for name in ("t", "u")})
+            for view in views:
+                assert_same(view.to_arrow(), oracle.answer(view.sql))
+    assert not in_driver
+    assert set(by_tasks) == {"typed", "rest"}
+    assert not list((tmp_path / "batches").iterdir())
 
 
 def error(spark: SparkSession, location: Path, sql: str, executor: str) -> StepFailedError:

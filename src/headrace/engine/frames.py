@@ -14,6 +14,7 @@ from headrace.operators.delivery import one_bucket
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.change import ChangeBatch
+from headrace.relation.columns import for_spark
 from headrace.relation.layout import TableLayout
 from headrace.relation.reading import read_rows
 from headrace.relation.runset import AnyRun
@@ -247,12 +248,6 @@ def _frame(
         for batch in partition:
             for bucket in batch.column(0).to_pylist():
                 for table in read_one(bucket):
-                    yield from _for_spark(table).to_batches(max_chunksize=_BATCH_ROWS)
+                    yield from for_spark(table).to_batches(max_chunksize=_BATCH_ROWS)
 
     return spark.range(0, buckets, 1, buckets).mapInArrow(run, ddl(columns))
-
-
-def _for_spark(table: pa.Table) -> pa.Table:
-    # Spark reads 32-bit string offsets by default.
-    fields = [pa.field(f.name, pa.string()) if pa.types.is_large_string(f.type) else f for f in table.schema]
-    return table.cast(pa.schema(fields))

@@ -52,3 +52,9 @@ def take_rows(rows: pa.Table, positions: NDArray[np.integer]) -> pa.Table:
     """Pick rows of a table by position."""
     columns = [take_column(whole(column), positions) for column in rows.columns]
     return pa.table(columns, schema=rows.schema)
+
+
+def for_spark(table: pa.Table) -> pa.Table:
+    """The table with the string offsets of 32 bits that Spark reads."""
+    fields = [pa.field(f.name, pa.string()) if pa.types.is_large_string(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))

@@ -6,15 +6,16 @@ data and no connection, so the driver, a Spark task and a test run the same prog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.kernel import Lifted, MapSide, Sent, Traffic, ViewChange, ViewKernel
+from headrace.operators.kernel import Lifted, MapSide, Traffic, ViewChange, ViewKernel
 from headrace.plan import native
 from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
@@ -28,9 +29,8 @@ from headrace.runtime.location import Location
 from headrace.runtime.log import FINAL, Arrangements, BucketState, Changes
 from headrace.runtime.runwriter import RunWriter
 
-Between = Callable[[str, ViewKernel, FeedId, Mapping[int, Run]], list[Sent]]
-"""A function that has Catalyst evaluate a feed of a view on changes by bucket, and returns what to send on."""
-
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TABLE = "table/"
 
@@ -53,6 +53,18 @@ def view_arrangement(view: str, part: str) -> str:
 def final_arrangement(view: str) -> str:
     """Name the arrangement of a view's final groups in the commit log."""
     return f"{FINAL}{view}"
+
+
+class Between(Protocol):
+    """Has Catalyst evaluate feeds between operators, on the rows that `feed_rows` makes and takes back."""
+
+    def values(self, view: str, feed: FeedId, given: pa.Table) -> pa.Table:
+        """Evaluate a feed on rows that the driver has."""
+        ...
+
+    def frame(self, view: str, feed: FeedId, given: DataFrame) -> DataFrame:
+        """Evaluate a feed on the rows of a DataFrame."""
+        ...
 
 
 @dataclass(frozen=True)

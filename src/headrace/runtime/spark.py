@@ -12,6 +12,7 @@ import os
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +21,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.errors import HeadraceError
+from headrace.operators.feed_rows import fed_columns, fed_rows
 from headrace.plan.native import NeedsCatalyst
+from headrace.plan.tree import FeedId
 from headrace.relation import runfile
 from headrace.relation.change import ChangeBatch
-from headrace.relation.columns import whole
+from headrace.relation.columns import for_spark, whole
 from headrace.relation.run import Run
-from headrace.relation.schema import DIFF
+from headrace.relation.schema import DIFF, ddl
 from headrace.runtime.filling import Columns, map_stored
 from headrace.runtime.location import writing
 from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
-from headrace.runtime.stages import discard, in_memory, run_later_stages, run_stage, spill
+from headrace.runtime.stages import by_bucket, discard, in_memory, run_later_stages, run_stage, sent_parcels, spill
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
 _SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
+_BATCH_ROWS = 1 << 16  # rows that Spark gets at a time
 _RESULT = "result binary"
 _PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
 _PACKED_ARROW = pa.schema(
@@ -92,18 +96,65 @@ def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks:
     """Exchange what the map side packed, add it to state, and run the later stages."""
     exchanged = packed.repartitionById(tasks, F.col("part"))
     result = _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
-    return run_later_stages(program, result, _stage_job(spark, program, tasks), threads=os.cpu_count() or 1)
+    return run_later_stages(program, result, _Jobs(spark, program, tasks), threads=os.cpu_count() or 1)
 
 
-def _stage_job(spark: SparkSession, program: Program, tasks: int) -> Callable[[int, list[Parcel]], BucketResult]:
-    def run(stage: int, parcels: list[Parcel]) -> BucketResult:
-        shares = [[parcel for parcel in parcels if parcel.bucket % tasks == number] for number in range(tasks)]
+@dataclass(frozen=True)
+class _Jobs:
+    """Jobs for the later stages of a step."""
+
+    spark: SparkSession
+    program: Program
+    tasks: int
+
+    def run_stage(self, stage: int, parcels: list[Parcel]) -> BucketResult:
+        """Deliver parcels to their buckets and run one stage there, in tasks."""
+        program = self.program
         try:
-            given = spark.sparkContext.parallelize(shares, tasks)
+            given = self.spark.sparkContext.parallelize(self._shares(parcels), self.tasks)
             work = given.map(lambda share: _attempted(program, lambda: run_stage(program, stage, share)))
             return _combine(work.collect())
         finally:
             discard(parcels)
+
+    def evaluated(self, view: str, feed: FeedId, parcels: list[Parcel]) -> list[Parcel]:
+        """Have Catalyst evaluate a feed on parcels, in tasks: each opens its parcels, and packs what is sent on."""
+        program = self.program
+        assert program.between is not None
+        numbers = self.spark.range(0, self.tasks, 1, self.tasks)
+        columns = ddl(fed_columns(program.views[view], feed))
+        try:
+            rows = numbers.mapInArrow(_opening_task(program, view, feed, self._shares(parcels)), columns)
+            values = program.between.frame(view, feed, rows)
+            found = values.mapInArrow(_sending_task(program, view, feed), _RESULT).collect()
+            return _combine([row[0] for row in found]).parcels
+        finally:
+            discard(parcels)
+
+    def _shares(self, parcels: list[Parcel]) -> list[list[Parcel]]:
+        """The parcels of each task: those of one bucket stay together."""
+        return [[parcel for parcel in parcels if parcel.bucket % self.tasks == n] for n in range(self.tasks)]
+
+
+def _opening_task(
+    program: Program, view: str, feed: FeedId, shares: list[list[Parcel]]
+) -> Callable[[Batches], Batches]:
+    def run(partition: Batches) -> Batches:
+        for number in [number for batch in partition for number in batch.column(0).to_pylist()]:
+            if runs := by_bucket(shares[number]):
+                yield from for_spark(fed_rows(program.views[view], feed, runs)).to_batches(max_chunksize=_BATCH_ROWS)
+
+    return run
+
+
+def _sending_task(program: Program, view: str, feed: FeedId) -> Callable[[Batches], Batches]:
+    def work(partition: Batches) -> BucketResult:
+        batches = [batch for batch in partition if batch.num_rows]
+        sent = sent_parcels(program, view, feed, pa.Table.from_batches(batches)) if batches else []
+        return BucketResult(parcels=sent)
+
+    def run(partition: Batches) -> Batches:
+        yield pa.record_batch([pa.array([_attempted(program, lambda: work(partition))], pa.binary())], ["result"])
 
     return run
 

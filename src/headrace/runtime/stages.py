@@ -11,10 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
+from headrace.operators.feed_rows import fed_rows, sent_on
 from headrace.plan.tree import FeedId
 from headrace.relation import runfile
 from headrace.relation.run import Run, merge
@@ -25,23 +27,36 @@ from headrace.runtime.tasks import Pieces, reduce_stage
 
 SPILL_ROWS = 1 << 16  # a task's output beyond this goes to files instead of to the driver
 TASK_ROWS = 1 << 15  # what a bucket gets beyond this is worth a task
-Job = Callable[[int, list[Parcel]], BucketResult]
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-def run_later_stages(program: Program, result: BucketResult, job: Job | None = None, threads: int = 1) -> BucketResult:
-    """Run the stages that a result asks for; buckets that get many rows are done by a `job`, if that is given."""
+class Jobs(Protocol):
+    """What a Spark job does for the later stages of a step, where there is much to do."""
+
+    def run_stage(self, stage: int, parcels: list[Parcel]) -> BucketResult:
+        """Deliver parcels to their buckets and run one stage there, in tasks."""
+        ...
+
+    def evaluated(self, view: str, feed: FeedId, parcels: list[Parcel]) -> list[Parcel]:
+        """Have Catalyst evaluate a feed on parcels, in tasks."""
+        ...
+
+
+def run_later_stages(
+    program: Program, result: BucketResult, jobs: Jobs | None = None, threads: int = 1
+) -> BucketResult:
+    """Run the stages that a result asks for; what is much for the driver is done by `jobs`, if these are given."""
     if not program.judge_only and not result.bad:
         result.parcels += _seeds(program)
     while result.parcels:
         stage = min(parcel.stage for parcel in result.parcels)
         now = [parcel for parcel in result.parcels if parcel.stage == stage]
         result.parcels = [parcel for parcel in result.parcels if parcel.stage != stage]
-        now = _evaluated(program, now)
-        large = _large(now) if job is not None else set()
-        if job is not None and large:
-            result.add(job(stage, [parcel for parcel in now if parcel.bucket in large]))
+        now = _evaluated(program, now, jobs)
+        large = _large(now) if jobs is not None else set()
+        if jobs is not None and large:
+            result.add(jobs.run_stage(stage, [parcel for parcel in now if parcel.bucket in large]))
         rest = [parcel for parcel in now if parcel.bucket not in large]
         result.add(run_stage(program, stage, rest, threads))
         discard(rest)
@@ -66,7 +81,7 @@ def _seeds(program: Program) -> list[Parcel]:
     ]
 
 
-def _evaluated(program: Program, parcels: list[Parcel]) -> list[Parcel]:
+def _evaluated(program: Program, parcels: list[Parcel], jobs: Jobs | None) -> list[Parcel]:
     """Have Catalyst evaluate the parcels whose feed only Spark can evaluate; the others stay as they are."""
     out: list[Parcel] = []
     waiting: dict[tuple[str, FeedId], list[Parcel]] = defaultdict(list)
@@ -77,15 +92,28 @@ def _evaluated(program: Program, parcels: list[Parcel]) -> list[Parcel]:
         else:
             waiting[parcel.view, feed].append(parcel)
     for (view, feed), arrived in waiting.items():
+        if jobs is not None and sum(parcel.rows for parcel in arrived) >= TASK_ROWS:
+            out += jobs.evaluated(view, feed, arrived)
+            continue
         assert program.between is not None, "the driver runs the stages, and it has a session"
-        runs = {
-            bucket: merge(COUNT, [_opened(parcel) for parcel in arrived if parcel.bucket == bucket])
-            for bucket in sorted({parcel.bucket for parcel in arrived})
-        }
-        sent = program.between(view, program.views[view], feed, runs)
-        out += [Parcel(s.stage, s.bucket, view, s.part, s.run, s.run.rows) for s in sent]
+        given = fed_rows(program.views[view], feed, by_bucket(arrived))
+        out += sent_parcels(program, view, feed, program.between.values(view, feed, given))
         discard(arrived)
     return out
+
+
+def by_bucket(parcels: list[Parcel]) -> dict[int, Run]:
+    """The changes that parcels of one part bring to each bucket."""
+    return {
+        bucket: merge(COUNT, [_opened(parcel) for parcel in parcels if parcel.bucket == bucket])
+        for bucket in sorted({parcel.bucket for parcel in parcels})
+    }
+
+
+def sent_parcels(program: Program, view: str, feed: FeedId, evaluated: pa.Table) -> list[Parcel]:
+    """Pack what a feed that was evaluated sends on."""
+    sent = sent_on(program.views[view], feed, evaluated)
+    return [Parcel(one.stage, one.bucket, view, one.part, one.run, one.run.rows) for one in sent]
 
 
 def run_stage(program: Program, stage: int, parcels: Iterable[Parcel], threads: int = 1) -> BucketResult:

@@ -135,6 +135,11 @@ class CatalystView:
         """The columns of a feed between operators, over the fields of its producer; named as in `map_columns`."""
         return dict(zip(self.between[feed][0].names, self._between(feed).projection(changes), strict=True))
 
+    def between_columns(self, changes: DataFrame, feed: FeedId) -> list[Column]:
+        """The columns of `between_values` over a DataFrame, which has the fields of the producer by name."""
+        columns = self._between(feed).bind(changes)
+        return [column.alias(name) for name, column in zip(self.between[feed][0].names, columns, strict=True)]
+
     def finish(self, groups: DataFrame, keep: Sequence[str] = (), arrange: bool = True) -> DataFrame:
         """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, ORDER BY and LIMIT.
 
