@@ -16,7 +16,7 @@ from tests.seeds import SEED
 
 from headrace.engine import upkeep
 from headrace.relation import arrangement
-from headrace.runtime import merges, one_pass, runwriter, tasks
+from headrace.runtime import inline, merges, one_pass, runwriter, tasks
 
 os.environ.setdefault("HEADRACE_CALIBRATE", "0")  # so that the same plans are chosen every time
 
@@ -65,7 +65,12 @@ def pytest_report_header() -> str:
 Limits = dict[tuple[ModuleType, str], int]
 PASSES: list[Limits] = [
     {},  # small steps in one pass
-    {(one_pass, "MOST_ROWS"): 0, (one_pass, "MOST_ROWS_PER_BUCKET"): 0},  # from bucket to bucket
+    {  # from bucket to bucket, by threads that take a few rows each
+        (one_pass, "MOST_ROWS"): 0,
+        (one_pass, "MOST_ROWS_PER_BUCKET"): 0,
+        (inline, "_WORTH_THREADS"): 2,
+        (inline, "_SHARED_ROWS"): 1,
+    },
     {  # in turns
         (one_pass, "MOST_ROWS"): 8,  # shared by two cores
         (one_pass, "MOST_ROWS_PER_BUCKET"): 0,

@@ -54,7 +54,7 @@ def check(spark: SparkSession, folder: pytest.TempPathFactory, case: CaseFile) -
 
 
 @pytest.mark.xdist_group("random queries")
-@seeds("random queries", 15 * TIMES, check=3, kept=(4012653457, 2087891061))
+@seeds("random queries", 15 * TIMES, check=3, kept=(4012653457, 2087891061, 3194571471))
 def test_incremental_equals_recomputed(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
@@ -21,6 +22,7 @@ from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions
 
 _WORTH_THREADS = 20_000
+_SHARED_ROWS = 20_000  # a thread takes so many rows at least, since groups that several threads have are added up again
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
@@ -38,12 +40,23 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
 
 
 def _run(program: Program, batches: Mapping[str, ChangeBatch], threads: int) -> BucketResult:
-    mapping = each(
-        lambda task: map_rows(program, task, batches[task.name].rows, batches[task.name].diff),
-        program.tables,
-        threads,
-    )
+    shares = [share for task in program.tables for share in _shares(task, batches[task.name], threads)]
+    mapping = each(lambda share: map_rows(program, share[0], share[1].rows, share[1].diff), shares, threads)
     return _reduced(program, mapping, threads)
+
+
+def _shares(task: TableTask, batch: ChangeBatch, threads: int) -> list[tuple[TableTask, ChangeBatch]]:
+    """The work on the changes of one table that can be done side by side: what is stored, and parts of all else."""
+    parts = min(threads, len(batch) // _SHARED_ROWS)
+    if parts < 2 or not task.views:
+        return [(task, batch)]
+    edges = [len(batch) * part // parts for part in range(parts + 1)]
+    shared = [ChangeBatch(batch.rows.slice(a, b - a), batch.diff[a:b]) for a, b in pairwise(edges)]
+    if not task.store:
+        return [(task, part) for part in shared]
+    # Not in parts, because the rows of a bucket would have to be put together again.
+    stored = (replace(task, views=()), batch)
+    return [stored, *((replace(task, store=False, views_only=True), part) for part in shared)]
 
 
 def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:
@@ -67,9 +80,7 @@ def _reduced(program: Program, mapping: Iterable[Mapped], threads: int) -> Bucke
     result = BucketResult()
     pieces: dict[int, Pieces] = defaultdict(Pieces)
     for mapped in mapping:
-        result.bad += mapped.bad
-        result.passed |= mapped.passed
-        result.newest |= mapped.newest
+        result.add(BucketResult(bad=mapped.bad, passed=mapped.passed, newest=mapped.newest))
         mapped.into(pieces)
     if result.bad and not program.judge_only:
         return result

@@ -61,6 +61,8 @@ class Root(Flattener):
     def _sorted_below(self, plan: Jvm) -> list[tuple[Jvm, bool, bool]]:
         """The order of the rows that a LIMIT leaves, in terms of the columns of the query."""
         top = cut(plan, self.refusals)
+        if top.limit <= 1:
+            return []  # one row has no order; this one may be that of a subquery, where the query's own is left out
         meaning = {identity(attribute): attribute for attribute in items(top.base.output())}
         for project in reversed(top.projects):
             meaning = {identity(n): self.catalyst.substitute(unnamed(n), meaning) for n in items(project.projectList())}
