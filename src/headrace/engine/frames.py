@@ -230,6 +230,13 @@ def answer_frame(spark: SparkSession, columns: Sequence[Column], read_all: Calla
     return _frame(spark, columns, 1, lambda _: [read_all()])
 
 
+def bucket_frame(
+    spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], pa.Table]
+) -> DataFrame:
+    """An answer that is stored by bucket, as a DataFrame with one partition per bucket."""
+    return _frame(spark, columns, buckets, lambda bucket: [read_one(bucket)])
+
+
 def view_frame(
     spark: SparkSession, root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int
 ) -> DataFrame:

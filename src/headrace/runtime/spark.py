@@ -33,7 +33,7 @@ from headrace.runtime.stages import discard, in_memory, run_later_stages, run_st
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
 _SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
-_RESULT = "result binary"
+RESULT = "result binary"
 _PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
 _PACKED_ARROW = pa.schema(
     {
@@ -91,7 +91,7 @@ def fill_from_state(spark: SparkSession, program: Program, columns: Columns, tas
 def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks: int) -> BucketResult:
     """Exchange what the map side packed, add it to state, and run the later stages."""
     exchanged = packed.repartitionById(tasks, F.col("part"))
-    result = _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
+    result = combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), RESULT).collect()])
     return run_later_stages(program, result, _stage_job(spark, program, tasks), threads=os.cpu_count() or 1)
 
 
@@ -101,7 +101,7 @@ def _stage_job(spark: SparkSession, program: Program, tasks: int) -> Callable[[i
         try:
             given = spark.sparkContext.parallelize(shares, tasks)
             work = given.map(lambda share: _attempted(program, lambda: run_stage(program, stage, share)))
-            return _combine(work.collect())
+            return combine(work.collect())
         finally:
             discard(parcels)
 
@@ -113,10 +113,11 @@ def run_each(
 ) -> BucketResult:
     """Run a function per bucket, in tasks."""
     given = spark.sparkContext.parallelize(buckets, max(1, min(tasks, len(buckets))))
-    return _combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
+    return combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
 
 
-def _combine(results: list[bytes]) -> BucketResult:
+def combine(results: list[bytes]) -> BucketResult:
+    """Put the results of tasks together; raises the error that one of them returned."""
     result = BucketResult()
     for one in results:
         # Written by this program's own tasks in this job; never read from a file or from a user.
@@ -127,10 +128,18 @@ def _combine(results: list[bytes]) -> BucketResult:
 
 
 def _attempted(program: Program, work: Callable[[], BucketResult]) -> bytes:
+    def spilling() -> BucketResult:
+        result = work()
+        result.parcels = spill(program, result.parcels)
+        return result
+
+    return attempted(spilling)
+
+
+def attempted(work: Callable[[], BucketResult]) -> bytes:
     """Do a task's work and wrap its result; an error of Headrace's own is a result too: retrying would not help."""
     try:
         result = work()
-        result.parcels = spill(program, result.parcels)
     except (HeadraceError, NeedsCatalyst) as error:
         result = BucketResult(failure=error)
     return pickle.dumps(result)
