@@ -4,10 +4,8 @@ They are the baseline of maintained views, and a way to keep queries that cannot
 has no map side, so the runtime has nothing to do for it. Its new answer is part of the same commit that changes its
 tables, so it is never behind them.
 
-The rows of a SQL view stay in Spark: tasks compare them with the old ones, bucket by bucket, and store them. Only if
-the view has had few rows so far (a new view: if its tables have few), the driver asks for up to a limit of rows from
-each partition, and stores them itself if these are all, because that saves an exchange. If they are not, they are
-thrown away, and tasks have Spark compute the answer again; the view has many rows from then on.
+The rows of a SQL view never come to the driver: tasks compare them with the old ones, bucket by bucket, and store them.
+That goes for few rows too, because the exchange that they could be spared is a small part of such a step.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     from headrace.sql.query import Schema
 
 ANSWER = "answer"
-FEW_ROWS = 10_000  # of an answer that the driver stores; more are worth an exchange
+
 
 # Moments have hundreds of columns; from 100 columns on Spark would interpret their sums, several times slower.
 _COMPILED = {"spark.sql.codegen.maxFields": "10000"}
@@ -246,7 +244,7 @@ class Recomputer:
         for name, view in views.items():
             reads = map(table_arrangement, view.tables)
             state = {table: before.get(table, {}) | changed.get(table, {}) for table in reads}
-            result.add(self._over_tables(view, tables, state, self._storing(name, view, state)))
+            result.add(self._over_tables(view, tables, state, partial(self._stored, name, view)))
         return result
 
     def _over_tables(
@@ -273,25 +271,17 @@ class Recomputer:
             for table in view.tables:
                 self._session.catalog.dropTempView(table)
 
-    def _storing(self, name: str, view: Recomputed, state: Arrangements) -> Callable[[DataFrame], BucketResult]:
+    def _stored(self, name: str, view: Recomputed, answer: DataFrame) -> BucketResult:
         if isinstance(view, RecomputedMoments):
-            return partial(self._moments, name, view)
+            return self._moments(name, view, answer)
         assert isinstance(view, RecomputedQuery)
-        replacing = self._replacing(name, view)
-        known = [replacing.states] if replacing.states else state.values()
-        return partial(self._rows, replacing, sum(bucket.live for states in known for bucket in states.values()))
+        return self._rows(name, view, answer)
 
-    def _rows(self, replacing: Replacing, expected: int, answer: DataFrame) -> BucketResult:
-        from headrace.engine.small_frames import first_of_each_partition
-        from headrace.runtime.replacing_job import numbered, replace_by_tasks
+    def _rows(self, name: str, view: RecomputedQuery, answer: DataFrame) -> BucketResult:
+        from headrace.runtime.replacing_job import replace_rows
 
-        rows, cores = numbered(replacing, answer), self._spark.sparkContext.defaultParallelism
-        few = first_of_each_partition(rows, max(1, FEW_ROWS // cores)) if expected <= FEW_ROWS else None
-        return replace_by_tasks(replacing, rows, cores) if few is None else replacing.everything(few)
-
-    def _replacing(self, name: str, view: RecomputedQuery) -> Replacing:
         store = self._store
-        return Replacing(
+        replacing = Replacing(
             view=name,
             part=view.part,
             columns=view.columns,
@@ -301,6 +291,7 @@ class Recomputer:
             version=store.snapshot.version + 1,
             fsync=store.fsync,
         )
+        return replace_rows(replacing, answer, self._spark.sparkContext.defaultParallelism)
 
     def _moments(self, name: str, view: RecomputedMoments, answer: DataFrame) -> BucketResult:
         store, arrangement = self._store, view_arrangement(name, view.part)

@@ -48,7 +48,7 @@ class StoredAnswer:
     def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
         columns, root, states = self.kernel.columns, reader.root, reader.states(self.name, ANSWER)
         stored = [*columns, Column(NUMBER, SqlType("bigint"))]
-        if sum(len(state.runs) for state in states.values()) <= 1:
+        if frames.are_small([states], reader.buckets):
             frame = frames.answer_frame(spark, stored, lambda: numbered_rows(columns, OPEN.everything(root, states)))
         else:
             frame = frames.bucket_frame(

@@ -42,7 +42,7 @@ def few_rows(frame: DataFrame, most: int, cores: int) -> pa.Table | None:
         return frame.toArrow()
     if estimate < _UNKNOWN:
         return None
-    return first_of_each_partition(frame, max(1, most // cores))
+    return _first_of_each_partition(frame, max(1, most // cores))
 
 
 def estimated_bytes(frame: DataFrame) -> int:
@@ -50,8 +50,7 @@ def estimated_bytes(frame: DataFrame) -> int:
     return int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
-def first_of_each_partition(frame: DataFrame, limit: int) -> pa.Table | None:
-    """All rows of a DataFrame, in its order, if no partition has more than `limit`; else None."""
+def _first_of_each_partition(frame: DataFrame, limit: int) -> pa.Table | None:
     numbered = frame.select("*", F.spark_partition_id().alias(_PARTITION)).limit(limit + 1)
     # A limit is one per partition, and then an exchange to cut their sum, which would put all rows into one task.
     plan = numbered._jdf.queryExecution().analyzed().child()

@@ -1,9 +1,8 @@
-"""Replacing all rows of an arrangement, and finding out which of them changed.
+"""Replacing all rows of an arrangement, bucket by bucket, and finding out which of them changed.
 
 The key of a row is its number in the order of the rows, and its bucket is that of a hash of the whole row. Equal rows
-are in one bucket, whichever step wrote them, so each bucket can be compared with what it held before on its own: by
-tasks, which write the new runs and return references to them (`replacing_job`). A few rows are replaced in the driver
-and become one run with entries of all buckets (`RECENT`), as small steps write them.
+are in one bucket, whichever step wrote them, so each bucket can be compared with what it held before on its own: tasks
+do so, write the new runs, and return references to them (`replacing_job`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, Column
 from headrace.runtime.location import Location
-from headrace.runtime.log import RECENT, BucketState
+from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, view_arrangement
 from headrace.runtime.runwriter import RunWriter
@@ -32,7 +31,7 @@ NUMBER, BUCKET = "__number", "__bucket"
 
 @dataclass(frozen=True)
 class Replacing:
-    """What a step needs to know to replace the rows of one arrangement of a view, wherever it does so.
+    """What a task needs to know to replace rows of one arrangement of a view.
 
     Parameters
     ----------
@@ -59,16 +58,6 @@ class Replacing:
     def writer(self) -> RunWriter:
         """Make a writer for the runs that one task adds."""
         return RunWriter(Location(self.root), self.version, fsync=self.fsync)
-
-    def everything(self, rows: pa.Table) -> BucketResult:
-        """Replace the rows of all buckets at once; `rows` have their numbers, in ascending order, and buckets."""
-        after, buckets = self._run(rows), whole(rows.column(BUCKET)).to_numpy(zero_copy_only=False)
-        with self.writer() as writer:
-            result = self._compared(OPEN.everything(self.root, self.states), after, writer)
-            runs = (writer.add(after, buckets.astype(np.int32)),) if after.rows else ()
-        emptied = {bucket: BucketState() for bucket in self.states}
-        result.buckets[self.arrangement] = {**emptied, RECENT: BucketState(runs, after.rows)}
-        return result
 
     def one_bucket(self, bucket: int, rows: pa.Table, writer: RunWriter) -> BucketResult:
         """Replace the rows of one bucket; `rows` have their numbers, in ascending order."""

@@ -17,30 +17,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.operators.kernel import ViewChange
-from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.program import BucketResult
 from headrace.runtime.replacing import BUCKET, NUMBER, Replacing
 from headrace.runtime.spark import RESULT, Batches, attempted, combine
 
 
-def numbered(replacing: Replacing, rows: DataFrame) -> DataFrame:
+def replace_rows(replacing: Replacing, rows: DataFrame, tasks: int) -> BucketResult:
+    """Replace the rows of all buckets by those of a DataFrame, in its order."""
+    numbered = _numbered(replacing, rows)
+    # Every bucket gets a row without a number, because one that gets no other row may have to be emptied.
+    others = [F.lit(None).cast(field.dataType).alias(field.name) for field in numbered.schema if field.name != BUCKET]
+    told = rows.sparkSession.range(0, replacing.buckets, 1, 1).select(*others, F.col("id").cast("int").alias(BUCKET))
+    exchanged = numbered.unionByName(told).repartitionById(max(1, min(tasks, replacing.buckets)), F.col(BUCKET))
+    work = exchanged.sortWithinPartitions(BUCKET, NUMBER).mapInArrow(lambda given: _task(replacing, given), RESULT)
+    result = BucketResult(summaries={replacing.view: ViewChange()})
+    result.add(combine([row[0] for row in work.collect()]))
+    return result
+
+
+def _numbered(replacing: Replacing, rows: DataFrame) -> DataFrame:
     """The rows with the names of stored columns, their numbers, which grow in the order of the rows, and buckets."""
     names = [column.name for column in replacing.columns]
     # Rows that are equal to the bit, and more (-0.0 and 0.0, or all NaN), have the same hash.
     bucket = F.pmod(F.xxhash64(*names), F.lit(replacing.buckets)).cast("int")
     return rows.toDF(*names).select(*names, F.monotonically_increasing_id().alias(NUMBER), bucket.alias(BUCKET))
-
-
-def replace_by_tasks(replacing: Replacing, rows: DataFrame, tasks: int) -> BucketResult:
-    """Replace the rows of all buckets by rows that `numbered` gave."""
-    # Every bucket gets a row without a number, because one that gets no other row may have to be emptied.
-    others = [F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema if field.name != BUCKET]
-    told = rows.sparkSession.range(0, replacing.buckets, 1, 1).select(*others, F.col("id").cast("int").alias(BUCKET))
-    exchanged = rows.unionByName(told).repartitionById(max(1, min(tasks, replacing.buckets)), F.col(BUCKET))
-    work = exchanged.sortWithinPartitions(BUCKET, NUMBER).mapInArrow(lambda given: _task(replacing, given), RESULT)
-    result = BucketResult({replacing.arrangement: {RECENT: BucketState()}}, summaries={replacing.view: ViewChange()})
-    result.add(combine([row[0] for row in work.collect()]))
-    return result
 
 
 def _task(replacing: Replacing, partition: Batches) -> Batches:
