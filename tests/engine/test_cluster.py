@@ -26,6 +26,7 @@ def load(name):
     spec.loader.exec_module(module)
     return module
 test_oracle, test_foreign, test_join_oracle = load("test_oracle"), load("test_foreign"), load("test_join_oracle")
+test_recompute_buckets = load("test_recompute_buckets")
 ensure_java()
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
 for name, value in {
@@ -45,6 +46,8 @@ with hr.Engine(spark, Path(sys.argv[2]) / "foreign", executor="spark", buckets=3
     assert_same(late.to_arrow(), engine.views["b"].to_arrow())
 with hr.Engine(spark, Path(sys.argv[2]) / "joins", executor="spark", buckets=3) as engine:
     test_join_oracle.check_stream(engine, 201, steps=2, size=40)
+with hr.Engine(spark, Path(sys.argv[2]) / "recomputed", executor="spark", buckets=3) as engine:
+    test_recompute_buckets.check_stream(engine, Oracle(spark), 301, sizes=(60,))
 blocks = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
 print("same", blocks, flush=True)
 spark.stop()

@@ -84,7 +84,7 @@ def view_bucket(root: str, layout: ViewLayout, name: str, state: Arrangements, b
 def view_rows(root: str, layout: ViewLayout, name: str, state: Arrangements, buckets: int) -> pa.Table:
     """Read a view as k0.., a0..: bucket after bucket, or at once if the buckets are small: each has its price."""
     own = {part: state.get(view_arrangement(name, part), {}) for part in layout.arrangements}
-    if buckets > 1 and final_arrangement(name) not in state and _are_small(own.values(), buckets):
+    if buckets > 1 and final_arrangement(name) not in state and are_small(own.values(), buckets):
         groups = read(layout, {part: OPEN.everything(root, states) for part, states in own.items()})
         is_missing = layout.plan.shape is Shape.TOTAL and groups.num_rows == 0
         return repeated(layout, empty_total(layout) if is_missing else groups)
@@ -94,13 +94,14 @@ def view_rows(root: str, layout: ViewLayout, name: str, state: Arrangements, buc
 def table_rows(root: str, layout: TableLayout, state: Arrangements, buckets: int) -> pa.Table:
     """Read a table with multiplicities: bucket after bucket, or at once if the buckets are small."""
     states = state.get(table_arrangement(layout.schema.name), {})
-    if buckets > 1 and _are_small([states], buckets):
+    if buckets > 1 and are_small([states], buckets):
         read_at_once = read_rows(layout, OPEN.everything(root, states), layout.schema.names, _BATCH_ROWS)
         return _copied(layout.schema.change_columns, (batch.to_arrow() for batch in read_at_once))
     return pa.concat_tables([table_bucket(root, layout, state, bucket) for bucket in range(buckets)])
 
 
-def _are_small(arrangements: Iterable[Mapping[int, BucketState]], buckets: int) -> bool:
+def are_small(arrangements: Iterable[Mapping[int, BucketState]], buckets: int) -> bool:
+    """Whether the buckets of some arrangements are so small that reading all at once costs less."""
     entries = sum(run.rows for states in arrangements for state in states.values() for run in state.runs)
     return entries < _SMALL_BUCKET * buckets
 
@@ -227,8 +228,15 @@ def _any_value(column: Column, read: bool) -> str:
 
 
 def answer_frame(spark: SparkSession, columns: Sequence[Column], read_all: Callable[[], pa.Table]) -> DataFrame:
-    """An answer that is stored as one run, as a DataFrame of one partition, in the order of the answer."""
+    """An answer that one task can read, as a DataFrame of one partition, in the order of the answer."""
     return _frame(spark, columns, 1, lambda _: [read_all()])
+
+
+def bucket_frame(
+    spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], pa.Table]
+) -> DataFrame:
+    """An answer that is stored by bucket, as a DataFrame with one partition per bucket."""
+    return _frame(spark, columns, buckets, lambda bucket: [read_one(bucket)])
 
 
 def view_frame(

@@ -3,14 +3,17 @@
 They are the baseline of maintained views, and a way to keep queries that cannot be maintained yet. A recomputed view
 has no map side, so the runtime has nothing to do for it. Its new answer is part of the same commit that changes its
 tables, so it is never behind them.
+
+The rows of a SQL view never come to the driver: tasks compare them with the old ones, bucket by bucket, and store them.
+That goes for few rows too, because the exchange that they could be spared is a small part of such a step.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,22 +27,22 @@ from headrace.factorized.join_view import JoinView
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Reduced, State, ViewChange, ViewKernel
 from headrace.relation.arrangement import scan
-from headrace.relation.change import cancelled
 from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
 from headrace.relation.run import Run, consolidate
 from headrace.relation.runset import AnyRun
-from headrace.relation.schema import DIFF, Column
+from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
 from headrace.rings.covariance import Covariance
-from headrace.runtime.log import Arrangements, BucketState, RunRef
+from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.program import BucketResult, arrow_schema, table_arrangement, view_arrangement
+from headrace.runtime.program import BucketResult, table_arrangement, view_arrangement
+from headrace.runtime.replacing import Replacing
 from headrace.runtime.runwriter import RunWriter
 from headrace.thrifty.strategy import F_SQL
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from headrace.engine.store import Store
     from headrace.sql.query import Schema
@@ -56,7 +59,7 @@ class Recomputed(ViewKernel, ABC):
 
     sides: tuple[MapSide, ...] = ()
     stages: tuple[tuple[str, ...], ...] = ()
-    part: str  # its one arrangement, which is wholly in bucket 0
+    part: str  # its one arrangement
 
     @property
     @abstractmethod
@@ -76,17 +79,6 @@ class Recomputed(ViewKernel, ABC):
     def tables(self) -> tuple[str, ...]:
         return tuple(self.reads)
 
-    @abstractmethod
-    def run_of(self, answer: pa.Table) -> Run:
-        """Make a run of the rows that the statement returned."""
-
-    @abstractmethod
-    def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
-        """Count the changes, and give them as a run if the view's handle can show them."""
-
-    def home(self, part: str, bucket: int) -> int:
-        return 0
-
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         return {}
 
@@ -99,7 +91,7 @@ class Recomputed(ViewKernel, ABC):
 
 @dataclass(frozen=True)
 class RecomputedQuery(Recomputed):
-    """A SQL view: the rows of its answer, numbered in the order of the query."""
+    """A SQL view: the rows of its answer, numbered in the order of the query, each in the bucket of its hash."""
 
     sql: str
     columns_read: Mapping[str, tuple[str, ...]]
@@ -128,33 +120,16 @@ class RecomputedQuery(Recomputed):
         """The columns of the answer as stored: named by position, because their names in the query may be anything."""
         return tuple(Column(f"o{i}", kind) for i, (_, kind, _) in enumerate(self.schema))
 
-    def run_of(self, answer: pa.Table) -> Run:
-        stored = answer.rename_columns([column.name for column in self.columns]).cast(arrow_schema(self.columns))
-        return _numbered(stored, np.ones(stored.num_rows, np.int64))
-
-    def rows_of(self, run: AnyRun | None, *, diff: bool = False) -> pa.Table:
-        """Read rows back from a run, with columns named by position; `diff` adds `__diff`, for a run of changes."""
-        schema = arrow_schema(self.columns)
-        table = schema.empty_table() if run is None else pa.table(list(run.values.values()), schema=schema)
-        if diff:
-            counts = pa.array([], pa.int64()) if run is None else pa.array(run.payload[0])
-            table = table.append_column(DIFF, counts)
-        return table
-
-    def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
-        was, now = self.rows_of(before), self.rows_of(after)
-        sides = [
-            rows.append_column(DIFF, pa.array(np.full(rows.num_rows, sign))) for rows, sign in ((was, -1), (now, 1))
-        ]
-        changes = cancelled(pa.concat_tables(sides))
-        diff = np.asarray(whole(changes.column(DIFF)).to_numpy(zero_copy_only=False), np.int64)
-        said = ViewChange(int(diff[diff > 0].sum()), int(-diff[diff < 0].sum()))
-        return said, _numbered(changes.drop_columns([DIFF]), diff) if len(diff) else None
+    def home(self, part: str, bucket: int) -> int:
+        return bucket
 
 
 @dataclass(frozen=True)
 class RecomputedMoments(Recomputed):
     """Moments, stored as a maintained view stores them, with the features in the requested order.
+
+    They are wholly in bucket 0, and come there by way of the driver: an answer is one row of sums, or one per group,
+    however many rows it sums up.
 
     Parameters
     ----------
@@ -212,7 +187,11 @@ class RecomputedMoments(Recomputed):
             return rewrite(self.view.plan, self.view.join, self.features, self.groups, self.shifts)
         return over_rows(self.body, self.names, self.group_names, [self.shifts.get(f, 0.0) for f in self.features])
 
+    def home(self, part: str, bucket: int) -> int:
+        return 0
+
     def run_of(self, answer: pa.Table) -> Run:
+        """Make a run of the sums that the statement returned."""
         there = np.nan_to_num(_doubles(answer.column("c"))) != 0
         answer = answer.filter(pa.array(there))
         layout = self.answer.keys
@@ -222,15 +201,16 @@ class RecomputedMoments(Recomputed):
         payload = np.ascontiguousarray(np.column_stack(numbers)) if answer.num_rows else np.zeros((0, len(numbers)))
         return consolidate(Covariance(self.answer.degree), words, (payload,), {f"k{i}": keys[i] for i in layout.stored})
 
-    def change(self, before: AnyRun | None, after: Run) -> tuple[ViewChange, Run | None]:
+    def change(self, before: AnyRun | None, after: Run) -> ViewChange:
+        """Count the groups that changed."""
         was = _by_key(before)
         now = _by_key(after)
         both = [key for key in now if key in was]
         updated = sum(now[key] != was[key] for key in both)
         inserted, deleted = len(now) - len(both), len(was) - len(both)
         if not self.groups:
-            return ViewChange(updated=min(1, inserted + deleted + updated)), None
-        return ViewChange(inserted, deleted, updated), None
+            return ViewChange(updated=min(1, inserted + deleted + updated))
+        return ViewChange(inserted, deleted, updated)
 
 
 def recomputed(views: Mapping[str, ViewKernel]) -> dict[str, Recomputed]:
@@ -260,34 +240,30 @@ class Recomputer:
     ) -> BucketResult:
         """Recompute views in a step that is not committed yet; `changed` holds the new state of changed buckets."""
         result = BucketResult()
-        root, snapshot = str(self._store.location.root), self._store.snapshot
+        before = self._store.snapshot.arrangements
         for name, view in views.items():
-            state = {
-                table_arrangement(t): snapshot.arrangements.get(table_arrangement(t), {})
-                | changed.get(table_arrangement(t), {})
-                for t in view.tables
-            }
-            after = view.run_of(self._answer(view, tables, state))
-            arrangement = view_arrangement(name, view.part)
-            old = OPEN.of(root, snapshot.arrangements.get(arrangement, {}), 0)
-            summary, difference = view.change(scan(view.arrangements[view.part], old), after)
-            runs = (self._write(after),) if after.rows else ()
-            result.buckets[arrangement] = {0: BucketState(runs, after.rows)}
-            result.summaries[name] = summary
-            if difference is not None:
-                result.changes[name] = [self._write(difference)]
+            reads = map(table_arrangement, view.tables)
+            state = {table: before.get(table, {}) | changed.get(table, {}) for table in reads}
+            result.add(self._over_tables(view, tables, state, partial(self._stored, name, view)))
         return result
 
-    def _answer(self, view: Recomputed, tables: Mapping[str, TableLayout], state: Arrangements) -> pa.Table:
+    def _over_tables(
+        self,
+        view: Recomputed,
+        tables: Mapping[str, TableLayout],
+        state: Arrangements,
+        store: Callable[[DataFrame], BucketResult],
+    ) -> BucketResult:
+        """Have a view's statement answered over its tables, and the answer stored."""
         from headrace.engine.step_runner import translating_spark_errors
 
         root, buckets = str(self._store.location.root), self._store.settings.buckets
 
-        def run() -> pa.Table:
+        def run() -> BucketResult:
             for table, columns in view.reads.items():
                 frame = frames.rows_frame(self._session, root, tables[table], state, buckets, columns)
                 frame.createOrReplaceTempView(table)
-            return self._session.sql(view.statement).toArrow()
+            return store(self._session.sql(view.statement))
 
         try:
             return translating_spark_errors(run)
@@ -295,15 +271,36 @@ class Recomputer:
             for table in view.tables:
                 self._session.catalog.dropTempView(table)
 
-    def _write(self, run: Run) -> RunRef:
+    def _stored(self, name: str, view: Recomputed, answer: DataFrame) -> BucketResult:
+        if isinstance(view, RecomputedMoments):
+            return self._moments(name, view, answer)
+        assert isinstance(view, RecomputedQuery)
+        return self._rows(name, view, answer)
+
+    def _rows(self, name: str, view: RecomputedQuery, answer: DataFrame) -> BucketResult:
+        from headrace.runtime.replacing_job import replace_rows
+
         store = self._store
+        replacing = Replacing(
+            view=name,
+            part=view.part,
+            columns=view.columns,
+            states=store.snapshot.arrangements.get(view_arrangement(name, view.part), {}),
+            buckets=store.settings.buckets,
+            root=str(store.location.root),
+            version=store.snapshot.version + 1,
+            fsync=store.fsync,
+        )
+        return replace_rows(replacing, answer, self._spark.sparkContext.defaultParallelism)
+
+    def _moments(self, name: str, view: RecomputedMoments, answer: DataFrame) -> BucketResult:
+        store, arrangement = self._store, view_arrangement(name, view.part)
+        after = view.run_of(answer.toArrow())
+        old = OPEN.of(str(store.location.root), store.snapshot.arrangements.get(arrangement, {}), 0)
+        summary = view.change(scan(view.arrangements[view.part], old), after)
         with RunWriter(store.location, store.snapshot.version + 1, fsync=store.fsync) as writer:
-            return writer.add(run)
-
-
-def _numbered(rows: pa.Table, counts: NDArray[np.int64]) -> Run:
-    values = {name: whole(rows.column(name)) for name in rows.column_names}
-    return Run(np.arange(rows.num_rows, dtype=np.uint64)[None, :], (counts,), values)
+            runs = (writer.add(after),) if after.rows else ()
+        return BucketResult({arrangement: {0: BucketState(runs, after.rows)}}, summaries={name: summary})
 
 
 def _by_key(run: AnyRun | None) -> dict[bytes, bytes]:

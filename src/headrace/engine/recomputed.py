@@ -11,10 +11,10 @@ import pyarrow as pa
 from headrace.engine import frames
 from headrace.engine.reader import Reader
 from headrace.engine.recompute import ANSWER, RecomputedQuery
-from headrace.relation.arrangement import scan
-from headrace.relation.schema import DIFF
-from headrace.rings import COUNT
+from headrace.relation.schema import DIFF, Column
+from headrace.relation.types import SqlType
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.replacing import NUMBER, changed_rows, numbered_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,21 +39,23 @@ class StoredAnswer:
         return reader.live(self.name, ANSWER)
 
     def table(self, reader: Reader) -> pa.Table:
-        rows = self.kernel.rows_of(scan(COUNT, reader.runs(self.name, ANSWER)))
+        rows = numbered_rows(self.kernel.columns, reader.runs(self.name, ANSWER)).drop_columns([NUMBER])
         return pa.table(rows.columns, schema=self.schema)
 
     def pieces(self, reader: Reader, rows: int) -> Iterator[pa.Table]:
         yield self.table(reader)
 
     def frame(self, reader: Reader, spark: SparkSession) -> DataFrame:
-        kernel, root = self.kernel, reader.root
-        states = reader.states(self.name, ANSWER)
-        frame = frames.answer_frame(
-            spark, kernel.columns, lambda: kernel.rows_of(scan(COUNT, OPEN.of(root, states, 0)))
-        )
-        return frame.toDF(*self.schema.names)
+        columns, root, states = self.kernel.columns, reader.root, reader.states(self.name, ANSWER)
+        stored = [*columns, Column(NUMBER, SqlType("bigint"))]
+        if frames.are_small([states], reader.buckets):
+            frame = frames.answer_frame(spark, stored, lambda: numbered_rows(columns, OPEN.everything(root, states)))
+        else:
+            frame = frames.bucket_frame(
+                spark, stored, reader.buckets, lambda bucket: numbered_rows(columns, OPEN.of(root, states, bucket))
+            ).orderBy(NUMBER)
+        return frame.drop(NUMBER).toDF(*self.schema.names)
 
     def changes(self, reader: Reader) -> pa.Table:
-        runs = reader.changes(self.name)
-        found = self.kernel.rows_of(runs[0] if runs else None, diff=True)
+        found = changed_rows(self.kernel.columns, reader.changes(self.name))
         return pa.table(found.columns, schema=self.schema.append(pa.field(DIFF, pa.int64())))

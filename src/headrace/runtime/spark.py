@@ -37,7 +37,7 @@ from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
 
 _SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
 _BATCH_ROWS = 1 << 16  # rows that Spark gets at a time
-_RESULT = "result binary"
+RESULT = "result binary"
 _PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
 _PACKED_ARROW = pa.schema(
     {
@@ -95,7 +95,7 @@ def fill_from_state(spark: SparkSession, program: Program, columns: Columns, tas
 def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks: int) -> BucketResult:
     """Exchange what the map side packed, add it to state, and run the later stages."""
     exchanged = packed.repartitionById(tasks, F.col("part"))
-    result = _combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), _RESULT).collect()])
+    result = combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), RESULT).collect()])
     return run_later_stages(program, result, _Jobs(spark, program, tasks), threads=os.cpu_count() or 1)
 
 
@@ -113,7 +113,7 @@ class _Jobs:
         try:
             given = self.spark.sparkContext.parallelize(self._shares(parcels), self.tasks)
             work = given.map(lambda share: _attempted(program, lambda: run_stage(program, stage, share)))
-            return _combine(work.collect())
+            return combine(work.collect())
         finally:
             discard(parcels)
 
@@ -126,8 +126,8 @@ class _Jobs:
         try:
             rows = numbers.mapInArrow(_opening_task(program, view, feed, self._shares(parcels)), columns)
             values = program.between.frame(view, feed, rows)
-            found = values.mapInArrow(_sending_task(program, view, feed), _RESULT).collect()
-            return _combine([row[0] for row in found]).parcels
+            found = values.mapInArrow(_sending_task(program, view, feed), RESULT).collect()
+            return combine([row[0] for row in found]).parcels
         finally:
             discard(parcels)
 
@@ -153,10 +153,7 @@ def _sending_task(program: Program, view: str, feed: FeedId) -> Callable[[Batche
         sent = sent_parcels(program, view, feed, pa.Table.from_batches(batches)) if batches else []
         return BucketResult(parcels=sent)
 
-    def run(partition: Batches) -> Batches:
-        yield pa.record_batch([pa.array([_attempted(program, lambda: work(partition))], pa.binary())], ["result"])
-
-    return run
+    return lambda partition: one_result(_attempted(program, lambda: work(partition)))
 
 
 def run_each(
@@ -164,10 +161,11 @@ def run_each(
 ) -> BucketResult:
     """Run a function per bucket, in tasks."""
     given = spark.sparkContext.parallelize(buckets, max(1, min(tasks, len(buckets))))
-    return _combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
+    return combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
 
 
-def _combine(results: list[bytes]) -> BucketResult:
+def combine(results: list[bytes]) -> BucketResult:
+    """Put the results of tasks together; raises the error that one of them returned."""
     result = BucketResult()
     for one in results:
         # Written by this program's own tasks in this job; never read from a file or from a user.
@@ -178,10 +176,23 @@ def _combine(results: list[bytes]) -> BucketResult:
 
 
 def _attempted(program: Program, work: Callable[[], BucketResult]) -> bytes:
+    def spilling() -> BucketResult:
+        result = work()
+        result.parcels = spill(program, result.parcels)
+        return result
+
+    return attempted(spilling)
+
+
+def one_result(result: bytes) -> Batches:
+    """What a task returns whose only result this is, under the schema RESULT."""
+    yield pa.record_batch([pa.array([result], pa.binary())], ["result"])
+
+
+def attempted(work: Callable[[], BucketResult]) -> bytes:
     """Do a task's work and wrap its result; an error of Headrace's own is a result too: retrying would not help."""
     try:
         result = work()
-        result.parcels = spill(program, result.parcels)
     except (HeadraceError, NeedsCatalyst) as error:
         result = BucketResult(failure=error)
     return pickle.dumps(result)
@@ -278,10 +289,7 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
             result.add(reduce_bucket(program, bucket, pieces[bucket]))
         return result
 
-    def run(partition: Batches) -> Batches:
-        yield pa.record_batch([pa.array([_attempted(program, lambda: work(partition))], pa.binary())], ["result"])
-
-    return run
+    return lambda partition: one_result(_attempted(program, lambda: work(partition)))
 
 
 def _pack_rows(batch: ChangeBatch) -> bytes:
