@@ -32,7 +32,7 @@ B = TypeVar("B")
 
 def run_later_stages(program: Program, result: BucketResult, job: Job | None = None, threads: int = 1) -> BucketResult:
     """Run the stages that a result asks for; buckets that get many rows are done by a `job`, if that is given."""
-    if not program.judge_only and not result.bad:
+    if not program.judge_only and not result.has_bad:
         result.parcels += _seeds(program)
     while result.parcels:
         stage = min(parcel.stage for parcel in result.parcels)
