@@ -32,6 +32,7 @@ from headrace.runtime.spark import set_aside
 
 Late = dict[str, Aside]
 _KEY = "__late_key"
+_FEW = 100_000  # late rows whose keys each task can have
 
 
 @contextmanager
@@ -102,11 +103,13 @@ def _split_frame(
     assert schema.watermark is not None
     is_late = F.coalesce(F.col(f"`{schema.watermark.column}`") < _moment(schema, mark), F.lit(False))
     late = frame.where(is_late)
-    if not translating_spark_errors(late.count):
+    count = translating_spark_errors(late.count)
+    if not count:
         return None, frame
     in_time = frame.where(~is_late)
     if schema.key:
         keys, same = _keys_of(schema, late)
+        keys = F.broadcast(keys) if count <= _FEW else keys
         late, in_time = frame.join(keys, same, "left_semi"), frame.join(keys, same, "left_anti")
     own, partner = _reasons(schema, mark)
     told = late.withColumn(REASON, F.when(is_late, own).otherwise(partner))
