@@ -1,6 +1,6 @@
 """The two halves of a step: the map side turns rows into changes by bucket, the reduce side adds them to state.
 
-Both are pure but for the run files that the reduce side writes under names no other attempt can have. Executors only
+Both are pure but for the files that the reduce side writes under names no other attempt can have. Executors only
 decide where these functions run and how the pieces get from one to the other.
 """
 
