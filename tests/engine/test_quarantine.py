@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +198,16 @@ def test_a_step_that_fails_leaves_no_rows_set_aside(
         assert written[0] > len(before)
         assert {path.name for path in (engine.location / "quarantine").iterdir()} == before
         assert engine.quarantine("t").num_rows == 7
+
+
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+def test_a_row_of_several_windows_is_named_once(spark: SparkSession, tmp_path: Path, executor: str) -> None:
+    times = pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 4, pa.timestamp("us", "UTC"))
+    rows = pa.table({"g": [1, 1, 1, 2], "ts": times, "x": [HUGE, HUGE, 1.0, 1.0]})
+    window = hr.sliding("t", "ts", "10 minutes", "5 minutes")
+    with hr.Engine(spark, tmp_path, executor=executor, buckets=3) as engine:
+        engine.table("t", "g BIGINT, ts TIMESTAMP, x DOUBLE")
+        engine.view("v", f"SELECT {window.start} AS start, VAR_POP(x) AS s FROM t GROUP BY {window}")
+        step = engine.apply({"t": rows}, on_bad_rows="quarantine")
+        assert (step.rows, step.quarantined) == ({"t": 2}, {"t": 2})
+        assert engine.quarantine("t").num_rows == 2  # the same row twice

@@ -61,6 +61,7 @@ class Mapped:
 
     pieces: dict[int, Pieces] = field(default_factory=lambda: defaultdict(Pieces))
     bad: list[BadRows] = field(default_factory=list)
+    refused: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # positions of such rows, by view
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and their net number, per table not kept
     newest: dict[str, int] = field(default_factory=dict)  # per table with a watermark: the latest time inserted
 
@@ -157,16 +158,25 @@ def _map_view(
     evaluated = evaluate(view, rows, diff)
     wrong = view.kernel.refused(view.side.source, evaluated)
     if wrong:
-        at = evaluated.origin[np.array(sorted(wrong))]
-        chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(at)
-        reasons = [f"view {view.name!r}: {wrong[i]}" for i in sorted(wrong)]
-        out.bad.append(BadRows(task.name, chosen.rows, chosen.diff, reasons, judge=view.name))
+        _refuse(task, view, rows, diff, {int(evaluated.origin[i]): wrong[i] for i in sorted(wrong)}, out)
         return
     if program.judge_only or not len(evaluated.diff):
         return
     for bucket, parts in view.kernel.lift(view.side.source, evaluated, program.buckets).items():
         for part, run in parts.items():
             out.pieces[bucket].runs[view.name, part].append(run)
+
+
+def _refuse(
+    task: TableTask, view: ViewTask, rows: pa.Table, diff: NDArray[np.int64], wrong: Mapping[int, str], out: Mapped
+) -> None:
+    """Note the rows that a view refuses; those that it has refused on another map side are noted already."""
+    known = out.refused[view.name]
+    new = {at: f"view {view.name!r}: {why}" for at, why in wrong.items() if at not in known}
+    known.update(new)
+    if new:
+        chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(np.array(list(new)))
+        out.bad.append(BadRows(task.name, chosen.rows, chosen.diff, list(new.values()), judge=view.name))
 
 
 def evaluate(view: ViewTask, rows: pa.Table, diff: NDArray[np.int64]) -> Evaluated:
