@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from headrace.engine import frames
-from headrace.engine.step_runner import Inputs, StepRunner, all_by_catalyst, by_table, translating_spark_errors
+from headrace.engine.step_runner import Inputs, StepRunner, all_by_catalyst, check_good, translating_spark_errors
 from headrace.errors import BadRowsError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import ChangeBatch
@@ -43,8 +43,7 @@ def _filled(step_runner: StepRunner, program: Program, columns: Columns, views: 
         result = _read_by_workers(step_runner, program, columns)
     except NeedsCatalyst:
         return step_runner.run(all_by_catalyst(narrow), _inputs(step_runner, program, columns), views, "fail").result
-    if result.bad:
-        raise next(iter(by_table(narrow, result.bad).values())).error()
+    check_good(program, result)
     return result
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
+from operator import and_
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +23,23 @@ from pyspark.sql import functions as F
 
 from headrace.engine.step_runner import Inputs, translating_spark_errors
 from headrace.relation import kernels
-from headrace.relation.change import BadRows, ChangeBatch, change_batch
+from headrace.relation.change import REASON, BadRows, ChangeBatch
 from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
-from headrace.relation.schema import TableSchema, ddl
+from headrace.relation.schema import TableSchema
+from headrace.runtime.aside import Aside, AsideWriter
+from headrace.runtime.spark import set_aside
 
-Late = dict[str, BadRows]
+Late = dict[str, Aside]
+_KEY = "__late_key"
+_FEW = 100_000  # late rows whose keys each task can have
 
 
 @contextmanager
 def without_late(
-    tables: Mapping[str, TableLayout], inputs: Inputs, watermarks: Mapping[str, int]
+    tables: Mapping[str, TableLayout], inputs: Inputs, watermarks: Mapping[str, int], aside: AsideWriter
 ) -> Iterator[tuple[Inputs, Late]]:
-    """Split the inputs of a step by the watermarks before it: the inputs without late rows, and the late rows."""
+    """Split the inputs of a step by the watermarks before it: the inputs without late rows, and these, set aside."""
     left: dict[str, ChangeBatch | DataFrame] = {}
     late: Late = {}
     held: list[DataFrame] = []
@@ -45,24 +51,28 @@ def without_late(
                 continue
             if isinstance(given, DataFrame):
                 held.append(given := given.persist())  # it is read twice, and must not change in between
-                found, left[name] = _split_frame(layout.schema, given, mark)
+                found, left[name] = _split_frame(layout.schema, given, mark, aside)
             else:
-                found, left[name] = _split_batch(layout, given, mark)
+                found, left[name] = _split_batch(layout, given, mark, aside)
             if found is not None:
-                late[name] = BadRows(name, found.rows, found.diff, _reasons(layout.schema, found, mark))
+                late[name] = found
         yield left, late
     finally:
         for frame in held:
             frame.unpersist()
 
 
-def _split_batch(layout: TableLayout, batch: ChangeBatch, mark: int) -> tuple[ChangeBatch | None, ChangeBatch]:
-    late = _is_late(layout.schema, batch, mark)
-    if not late.any():
+def _split_batch(
+    layout: TableLayout, batch: ChangeBatch, mark: int, aside: AsideWriter
+) -> tuple[Aside | None, ChangeBatch]:
+    own = _is_late(layout.schema, batch, mark)
+    if not own.any():
         return None, batch
-    if layout.schema.key:
-        late = _with_partners(layout, batch, late)
-    return batch.take(late), batch.take(~late)
+    late = _with_partners(layout, batch, own) if layout.schema.key else own
+    found, (why_own, why_partner) = batch.take(late), _reasons(layout.schema, mark)
+    reasons = [why_own if is_late else why_partner for is_late in own[late].tolist()]
+    file = aside.write(BadRows(layout.schema.name, found.rows, found.diff, reasons).to_arrow())
+    return Aside(len(found), (file,)), batch.take(~late)
 
 
 def _is_late(schema: TableSchema, batch: ChangeBatch, mark: int) -> NDArray[np.bool_]:
@@ -86,24 +96,31 @@ def _with_partners(layout: TableLayout, batch: ChangeBatch, late: NDArray[np.boo
     return out
 
 
-def _split_frame(schema: TableSchema, frame: DataFrame, mark: int) -> tuple[ChangeBatch | None, DataFrame]:
+def _split_frame(
+    schema: TableSchema, frame: DataFrame, mark: int, aside: AsideWriter
+) -> tuple[Aside | None, DataFrame]:
+    """Split a DataFrame by tasks, which write the late rows: there may be more than the driver could take."""
     assert schema.watermark is not None
     is_late = F.coalesce(F.col(f"`{schema.watermark.column}`") < _moment(schema, mark), F.lit(False))
-    late = translating_spark_errors(lambda: frame.where(is_late).toArrow())
-    if not late.num_rows:
+    late = frame.where(is_late)
+    count = translating_spark_errors(late.count)
+    if not count:
         return None, frame
-    if not schema.key:
-        return change_batch(schema, late), frame.where(~is_late)
-    names = list(schema.key)
-    keys = late.select(names).group_by(names).aggregate([])
-    # With an explicit schema, because Spark would take timestamps without a zone for instants.
-    partners = F.broadcast(frame.sparkSession.createDataFrame(keys, ddl([schema.column(name) for name in names])))
-    late = translating_spark_errors(lambda: frame.join(partners, names, "left_semi").select(*_quoted(frame)).toArrow())
-    return change_batch(schema, late), frame.join(partners, names, "left_anti").select(*_quoted(frame))
+    in_time = frame.where(~is_late)
+    if schema.key:
+        keys, same = _keys_of(schema, late)
+        keys = F.broadcast(keys) if count <= _FEW else keys
+        late, in_time = frame.join(keys, same, "left_semi"), frame.join(keys, same, "left_anti")
+    own, partner = _reasons(schema, mark)
+    told = late.withColumn(REASON, F.when(is_late, own).otherwise(partner))
+    return translating_spark_errors(lambda: set_aside(told, schema, aside)), in_time
 
 
-def _quoted(frame: DataFrame) -> list[str]:
-    return [f"`{name}`" for name in frame.columns]
+def _keys_of(schema: TableSchema, late: DataFrame) -> tuple[DataFrame, Column]:
+    """The keys of late rows, and the condition by which a row has such a key; NULL is like NULL, as in a batch."""
+    names = {f"{_KEY}{i}": F.col(f"`{name}`") for i, name in enumerate(schema.key)}
+    keys = late.select(*[column.alias(name) for name, column in names.items()]).distinct()
+    return keys, reduce(and_, [column.eqNullSafe(F.col(name)) for name, column in names.items()])
 
 
 def _moment(schema: TableSchema, mark: int) -> Column:
@@ -113,9 +130,9 @@ def _moment(schema: TableSchema, mark: int) -> Column:
     return F.lit(str(np.datetime64(mark, "us"))).cast("timestamp_ntz")
 
 
-def _reasons(schema: TableSchema, found: ChangeBatch, mark: int) -> list[str]:
+def _reasons(schema: TableSchema, mark: int) -> tuple[str, str]:
+    """Why a row is set aside that is late itself, and why one is that shares its key with a late row."""
     assert schema.watermark is not None
     moment = str(np.datetime64(mark, "us")).replace("T", " ").removesuffix(".000000")
     own = f"{schema.watermark.column!r} is before the watermark, {moment}"
-    partner = f"another change of this key is late: {own}"
-    return [own if late else partner for late in _is_late(schema, found, mark).tolist()]
+    return own, f"another change of this key is late: {own}"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from headrace.engine import frames, quarantine
+from headrace.engine import frames
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
@@ -28,6 +28,7 @@ from headrace.errors import BadRowsError, SchemaError, StepFailedError
 from headrace.operators.kernel import ViewChange, ViewKernel
 from headrace.operators.traffic import traffic_numbers
 from headrace.relation.change import ChangeBatch
+from headrace.runtime.aside import Aside, AsideWriter
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.program import (
     BucketResult,
@@ -63,8 +64,17 @@ class Maintenance:
     def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
         inputs = self._step_runner.brought({n: self._catalogue.tables[n].schema for n in inputs}, inputs)
-        with without_late(self._catalogue.tables, inputs, self._store.snapshot.watermarks) as (in_time, late):
-            return self._step(in_time, late, on_bad_rows, source, start)
+        snapshot = self._store.snapshot
+        aside = AsideWriter(str(self._store.location.root), snapshot.version + 1, snapshot.step + 1, self._store.fsync)
+        try:
+            with without_late(self._catalogue.tables, inputs, snapshot.watermarks, aside) as (in_time, late):
+                step = self._step(in_time, late, on_bad_rows, source, start)
+        except BaseException:
+            self._store.roll_back()
+            raise
+        if step.quarantined:
+            self._store.remove_orphans()  # files of the attempt that met the bad rows
+        return step
 
     def _step(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
         shifted = self._shifted(inputs)
@@ -75,16 +85,11 @@ class Maintenance:
         try:
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
             outcome = replace(self._windows.close(outcome, program, tables, views), late=late)
-            aside = quarantine.write(self._store, self._store.snapshot.step + 1, outcome.bad)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
-            step = self._commit(inputs, outcome, aside, source, start, definitions)
+            return self._commit(inputs, outcome, source, start, definitions)
         except BaseException:
             self._catalogue.replan(before)
-            self._store.roll_back()
             raise
-        if outcome.bad:
-            self._store.remove_orphans()  # files of the attempt that met the bad rows
-        return step
 
     def _recomputed(self, outcome: Outcome) -> Outcome:
         """Recompute those recomputed views that read a changed table."""
@@ -171,6 +176,7 @@ class Maintenance:
             buckets=self._store.settings.buckets,
             tables=tasks,
             state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
+            step=snapshot.step + 1,
             fsync=self._store.fsync,
             owes=True,
             between=BetweenOperators(views),
@@ -189,13 +195,12 @@ class Maintenance:
         self,
         inputs: Inputs,
         outcome: Outcome,
-        aside: Mapping[str, list[str]],
         source: Source | None,
         start: float,
         definitions: Mapping[str, Any],
     ) -> Step:
         result, snapshot = outcome.result, self._store.snapshot
-        quarantined = {name: len(bad.reasons) for name, bad in outcome.bad.items()}
+        quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
         step = Step(
             number=snapshot.step + 1,
             rows={
@@ -211,10 +216,9 @@ class Maintenance:
             ran=outcome.ran,
             why=outcome.why,
             quarantined=quarantined,
-            late={name: len(rows.reasons) for name, rows in outcome.late.items()},
+            late={name: late.rows for name, late in outcome.late.items()},
             closed=result.closed,
         )
-        late = quarantine.write(self._store, step.number, outcome.late)
         buckets = result.buckets | self._passed(result)
         self._store.commit(
             self._store.next_record(
@@ -223,10 +227,10 @@ class Maintenance:
                 views=dict(definitions),
                 changes=result.changes,
                 sources=dict([source]) if source else {},
-                quarantine={name: snapshot.quarantine.get(name, []) + files for name, files in aside.items()},
+                quarantine=_with_files(snapshot.quarantine, outcome.bad),
                 watermarks=outcome.watermarks,
                 rates=watched(snapshot.rates, step.rows, {name: self._rows_after(name, buckets) for name in step.rows}),
-                late={name: snapshot.late.get(name, []) + files for name, files in late.items()},
+                late=_with_files(snapshot.late, outcome.late),
                 summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
             )
         )
@@ -237,6 +241,11 @@ class Maintenance:
         arrangement = table_arrangement(table)
         buckets = self._store.snapshot.arrangements.get(arrangement, {}) | changed.get(arrangement, {})
         return sum(state.live for state in buckets.values())
+
+
+def _with_files(before: Mapping[str, list[str]], aside: Mapping[str, Aside]) -> dict[str, list[str]]:
+    """The files of rows set aside, per table that a step adds some to."""
+    return {name: [*before.get(name, []), *added.files] for name, added in aside.items()}
 
 
 def _traffic(result: BucketResult) -> dict[str, Any]:

@@ -25,15 +25,14 @@ from headrace.engine.inputs import with_catalyst, with_catalyst_here
 from headrace.engine.small_frames import collected, few_rows
 from headrace.errors import StepFailedError
 from headrace.plan.native import NeedsCatalyst
-from headrace.relation.change import BadRows, ChangeBatch, combine_bad_rows
-from headrace.relation.columns import take_rows
+from headrace.relation.change import ChangeBatch
 from headrace.relation.schema import TableSchema, ddl
+from headrace.runtime.aside import Aside, Found, named_once
 from headrace.runtime.inline import run_inline
 from headrace.runtime.location import writing
 from headrace.runtime.one_pass import settled
 from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask
 from headrace.runtime.spark import run_from_files, run_from_frames
-from headrace.runtime.tasks import row_identity
 from headrace.sql.catalyst import AnalysedView
 
 DRIVER_ROWS = 200_000
@@ -51,8 +50,8 @@ class Outcome:
     result: BucketResult
     ran: str
     why: str
-    bad: dict[str, BadRows]
-    late: dict[str, BadRows] = field(default_factory=dict)
+    bad: dict[str, Aside]  # the rows of each table that were set aside because they are bad
+    late: dict[str, Aside] = field(default_factory=dict)
     watermarks: dict[str, int] = field(default_factory=dict)  # the watermarks that moved
 
 
@@ -90,13 +89,14 @@ class StepRunner:
     def run(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView], on_bad_rows: str) -> Outcome:
         """Run a program; raises BadRowsError or sets bad rows aside, always before a commit."""
         outcome = self._attempt(program, inputs, views)
-        if not outcome.result.bad or on_bad_rows != "quarantine":
+        if not outcome.result.has_bad or on_bad_rows != "quarantine":
             return _good(program, outcome)
         # Most steps have no bad row, so only a step that has one pays for looking at all of its rows first.
         judged = self._attempt(replace(program, judge_only=True), inputs, views)
-        bad = by_table(program, judged.result.bad)
+        bad = by_table(program, judged.result)
         program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
-        return replace(_good(program, self._attempt(program, inputs, views)), bad=bad)
+        aside = {name: Aside(len(found), found.files) for name, found in bad.items()}
+        return replace(_good(program, self._attempt(program, inputs, views)), bad=aside)
 
     def _attempt(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         try:
@@ -186,34 +186,25 @@ def _settled(program: Program, run: Callable[[Program], BucketResult]) -> Bucket
     return result
 
 
-def by_table(program: Program, bad: list[BadRows]) -> dict[str, BadRows]:
+def by_table(program: Program, result: BucketResult) -> dict[str, Found]:
     """Put the bad rows of each table together; a row that breaks several rules is named once."""
-    found = {}
-    for task in program.tables:
-        kept: list[BadRows] = []
-        seen = np.zeros(0, np.uint64)
-        for judge in sorted({part.judge for part in bad if part.table == task.name}):
-            part = combine_bad_rows([p for p in bad if p.table == task.name and p.judge == judge])
-            identity = row_identity(task.layout, part.rows, part.diff)
-            new = np.flatnonzero(~np.isin(identity, seen))
-            reasons = [part.reasons[i] for i in new.tolist()]
-            kept.append(BadRows(part.table, take_rows(part.rows, new), part.diff[new], reasons))
-            seen = np.concatenate([seen, identity])
-        if kept:
-            found[task.name] = combine_bad_rows(kept)
-    return found
+    found = {task.name: [part for part in result.found if part.first.table == task.name] for task in program.tables}
+    return {name: named_once(parts) for name, parts in found.items() if parts}
 
 
 def _good(program: Program, outcome: Outcome) -> Outcome:
-    if outcome.result.bad:
-        raise next(iter(by_table(program, outcome.result.bad).values())).error()
+    check_good(program, outcome.result)
     return outcome
 
 
-def _without(task: TableTask, bad: BadRows | None) -> TableTask:
-    if bad is None:
-        return task
-    return replace(task, excluded=np.unique(row_identity(task.layout, bad.rows, bad.diff)))
+def check_good(program: Program, result: BucketResult) -> None:
+    """Raise BadRowsError if bad rows were found; it is about the first table that has some."""
+    for found in by_table(program, result).values():
+        raise found.error()
+
+
+def _without(task: TableTask, bad: Found | None) -> TableTask:
+    return task if bad is None else replace(task, excluded=np.unique(bad.identities))
 
 
 def all_by_catalyst(program: Program) -> Program:

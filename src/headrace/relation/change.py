@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from headrace.relation.types import SqlType
 
 REASON = "__reason"
 APPEND_ONLY = "deletes a row of a table that is append-only"
-_SHOWN = 5
+SHOWN = 5  # bad rows that an error shows
 _MOST_COPIES = 2**31  # so that sums of multiplicities stay far from 64 bits
 
 
@@ -65,14 +65,20 @@ class BadRows:
     reasons: Sequence[str]
     judge: str = ""  # the view whose rules they break; empty for the table's own
 
-    def error(self) -> BadRowsError:
-        """Return an error that says which rows are bad and why, with up to five samples."""
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    def error(self, count: int | None = None) -> BadRowsError:
+        """Return an error that says which rows are bad and why, with up to five samples.
+
+        `count` says how many are bad if these are only the first of them.
+        """
         lines = []
-        for i, row in enumerate(self.rows.slice(0, _SHOWN).to_pylist()):
+        for i, row in enumerate(self.rows.slice(0, SHOWN).to_pylist()):
             shown = ", ".join(f"{name}={value!r}" for name, value in row.items())
             lines.append(f"\n    {self.diff[i]:+d} ({shown}): {self.reasons[i]}")
-        count = len(self.reasons)
-        more = f"\n    ... and {count - _SHOWN} more" if count > _SHOWN else ""
+        count = len(self) if count is None else count
+        more = f"\n    ... and {count - SHOWN} more" if count > SHOWN else ""
         error = BadRowsError(
             f"table {self.table!r}: {count} bad row{'s' if count != 1 else ''} in the change batch; nothing was applied"
             + "".join(lines)
@@ -82,10 +88,22 @@ class BadRows:
         error.bad_rows = self  # type: ignore[attr-defined]
         return error
 
+    def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> BadRows:
+        """Pick rows by position or mask."""
+        at = positions_of(positions)
+        reasons = [self.reasons[i] for i in at.tolist()]
+        return replace(self, rows=take_rows(self.rows, at), diff=self.diff[at], reasons=reasons)
+
     def to_arrow(self) -> pa.Table:
         """The bad rows as a table with `__diff` and `__reason`."""
         table = ChangeBatch(self.rows, self.diff).to_arrow()
         return table.append_column(REASON, pa.array(list(self.reasons), pa.large_string()))
+
+    @classmethod
+    def from_arrow(cls, name: str, table: pa.Table, judge: str) -> BadRows:
+        """Invert `to_arrow`."""
+        batch = ChangeBatch.from_arrow(table.drop_columns([REASON]))
+        return cls(name, batch.rows, batch.diff, table.column(REASON).to_pylist(), judge)
 
 
 def combine_bad_rows(parts: Sequence[BadRows]) -> BadRows:
@@ -261,7 +279,7 @@ def _offending(array: pa.Array, target: pa.DataType) -> list[Any]:
             _exact_cast(pa.array([value], array.type), target)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             found.append(_shown(value))
-            if len(found) == _SHOWN:
+            if len(found) == SHOWN:
                 break
     return found
 

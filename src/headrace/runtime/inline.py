@@ -19,7 +19,7 @@ from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
 from headrace.runtime.one_pass import passes, settled
 from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
-from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions, tell
 
 _WORTH_THREADS = 20_000
 _SHARED_ROWS = 20_000  # a thread takes so many rows at least, since groups that several threads have are added up again
@@ -36,7 +36,7 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
             result.add(_run(part, batches, 1 if rows < _WORTH_THREADS else threads))
             if result.bad and not program.judge_only:
                 break
-    return result
+    return tell(program, result)
 
 
 def _run(program: Program, batches: Mapping[str, ChangeBatch], threads: int) -> BucketResult:
@@ -69,7 +69,7 @@ def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketR
         every = range(program.buckets)
         shares += [(task, [bucket]) for bucket in every] if rows[task.name] > PIECE_ROWS else [(task, every)]
     mapping = each(lambda share: list(map_stored(program, share[0], columns[share[0].name], share[1])), shares, threads)
-    return _reduced(program, (mapped for pieces in mapping for mapped in pieces), threads)
+    return tell(program, _reduced(program, (mapped for pieces in mapping for mapped in pieces), threads))
 
 
 def _stored(program: Program, task: TableTask) -> int:

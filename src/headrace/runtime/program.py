@@ -25,6 +25,7 @@ from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
+from headrace.runtime.aside import AsideWriter, Found
 from headrace.runtime.location import Location
 from headrace.runtime.log import FINAL, Arrangements, BucketState, Changes
 from headrace.runtime.runwriter import RunWriter
@@ -108,7 +109,8 @@ class Program:
     buckets: int
     tables: tuple[TableTask, ...]
     state: Arrangements
-    judge_only: bool = False  # only look for bad rows; write nothing
+    step: int = 0  # its number, which the rows that it sets aside carry
+    judge_only: bool = False  # only look for bad rows, and set them aside; write nothing else
     fsync: bool = False
     owes: bool = False  # long runs are merged beside later steps (`merges`), and not by this one
     seeds: Mapping[str, Lifted] = field(default_factory=dict)  # changes that new views get before any row
@@ -127,6 +129,11 @@ class Program:
     def writer(self) -> RunWriter:
         """Make a writer for the runs that one task adds."""
         return RunWriter(self.location, self.version, fsync=self.fsync, merges_small=self.owes)
+
+    @property
+    def aside(self) -> AsideWriter:
+        """A writer for the rows that the step sets aside."""
+        return AsideWriter(self.root, self.version, self.step, self.fsync)
 
     @cached_property
     def views(self) -> dict[str, ViewKernel]:
@@ -168,7 +175,8 @@ class BucketResult:
     """What a task did: new state of the buckets it changed, bad rows it found, and what views changed."""
 
     buckets: Arrangements = field(default_factory=dict)
-    bad: list[BadRows] = field(default_factory=list)
+    bad: list[BadRows] = field(default_factory=list)  # as long as the task is at work; then it tells of them in `found`
+    found: list[Found] = field(default_factory=list)
     summaries: dict[str, ViewChange] = field(default_factory=dict)
     changes: Changes = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # changed rows, by table
@@ -179,6 +187,11 @@ class BucketResult:
     traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # per operator of each view
     spent: dict[str, float] = field(default_factory=dict)  # seconds spent in the kernels, per view
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
+
+    @property
+    def has_bad(self) -> bool:
+        """Whether bad rows were found."""
+        return bool(self.bad or self.found)
 
     def files(self) -> set[str]:
         """The names of the files that the new states and the changes of views are in."""
@@ -191,6 +204,7 @@ class BucketResult:
         for name, buckets in other.buckets.items():
             self.buckets.setdefault(name, {}).update(buckets)
         self.bad += other.bad
+        self.found += other.found
         self.parcels += other.parcels
         self.failure = self.failure or other.failure
         for name, summary in other.summaries.items():

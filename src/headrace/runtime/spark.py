@@ -25,27 +25,29 @@ from headrace.operators.feed_rows import fed_columns, fed_rows
 from headrace.plan.native import NeedsCatalyst
 from headrace.plan.tree import FeedId
 from headrace.relation import runfile
-from headrace.relation.change import ChangeBatch
+from headrace.relation.change import BadRows, ChangeBatch
 from headrace.relation.columns import for_spark, whole
 from headrace.relation.run import Run
-from headrace.relation.schema import DIFF, ddl
+from headrace.relation.schema import DIFF, TableSchema, ddl
+from headrace.runtime.aside import Aside, AsideWriter, aside_columns
 from headrace.runtime.filling import Columns, map_stored
 from headrace.runtime.location import writing
 from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
 from headrace.runtime.stages import by_bucket, discard, in_memory, run_later_stages, run_stage, sent_parcels, spill
-from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket
+from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, tell
 
 _SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
 _BATCH_ROWS = 1 << 16  # rows that Spark gets at a time
 RESULT = "result binary"
-_PACKED = "part int, bucket int, kind string, name string, arrangement string, body binary"
+_WRITTEN = "file string, rows bigint"
+_PACKED = "part int, bucket int, kind string, name string, whose string, body binary"
 _PACKED_ARROW = pa.schema(
     {
         "part": pa.int32(),
         "bucket": pa.int32(),
         "kind": pa.string(),
         "name": pa.string(),
-        "arrangement": pa.string(),
+        "whose": pa.string(),
         "body": pa.binary(),
     }
 )
@@ -90,6 +92,21 @@ def fill_from_state(spark: SparkSession, program: Program, columns: Columns, tas
     tasks = max(1, min(tasks, program.buckets))
     buckets = spark.range(0, program.buckets, 1, min(_SHARES_A_TASK * tasks, program.buckets))
     return _run_packed(spark, program, buckets.mapInArrow(_fill_task(program, columns, tasks), _PACKED), tasks)
+
+
+def set_aside(frame: DataFrame, schema: TableSchema, writer: AsideWriter) -> Aside:
+    """Write the rows of a DataFrame, which has `__diff` and `__reason`: each task that has rows writes a file."""
+    columns = arrow_schema(aside_columns(schema))
+
+    def write(partition: Batches) -> Batches:
+        given = [batch for batch in partition if batch.num_rows]
+        if given:
+            rows = pa.Table.from_batches(given).cast(columns)
+            yield pa.record_batch({"file": [writer.write(rows)], "rows": [rows.num_rows]})
+
+    chosen = frame.select(*[F.col(f"`{name}`") for name in columns.names])
+    written = chosen.mapInArrow(write, _WRITTEN).collect()
+    return Aside(sum(row.rows for row in written), tuple(row.file for row in written))
 
 
 def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks: int) -> BucketResult:
@@ -176,12 +193,14 @@ def combine(results: list[bytes]) -> BucketResult:
 
 
 def _attempted(program: Program, work: Callable[[], BucketResult]) -> bytes:
-    def spilling() -> BucketResult:
-        result = work()
+    """Do a task's work and wrap its result, which tells of bad rows and does not carry them."""
+
+    def told() -> BucketResult:
+        result = tell(program, work())
         result.parcels = spill(program, result.parcels)
         return result
 
-    return attempted(spilling)
+    return attempted(told)
 
 
 def one_result(result: bytes) -> Batches:
@@ -215,7 +234,7 @@ def _file_task(program: Program, paths: dict[str, str], parts: int, tasks: int) 
                     batch = ChangeBatch.from_arrow(rows.slice(start, stop - start).combine_chunks())
                     yield map_rows(program, task, batch.rows, batch.diff)
 
-    return lambda partition: _packed(mapping(partition), tasks)
+    return lambda partition: _packed(program, mapping(partition), tasks)
 
 
 def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], Batches]:
@@ -230,7 +249,7 @@ def _map_task(program: Program, table: str, tasks: int) -> Callable[[Batches], B
             diff = np.ascontiguousarray(whole(given.column(DIFF)).cast(pa.int64()).to_numpy(zero_copy_only=False))
             yield map_rows(program, task, rows, diff)
 
-    return lambda partition: _packed(mapping(partition), tasks)
+    return lambda partition: _packed(program, mapping(partition), tasks)
 
 
 def _fill_task(program: Program, columns: Columns, tasks: int) -> Callable[[Batches], Batches]:
@@ -239,10 +258,10 @@ def _fill_task(program: Program, columns: Columns, tasks: int) -> Callable[[Batc
         for task in program.tables:
             yield from map_stored(program, task, columns[task.name], buckets)
 
-    return lambda partition: _packed(mapping(partition), tasks)
+    return lambda partition: _packed(program, mapping(partition), tasks)
 
 
-def _packed(mapping: Iterator[Mapped], tasks: int) -> Batches:
+def _packed(program: Program, mapping: Iterator[Mapped], tasks: int) -> Batches:
     """Pack the output of the map side, one message per batch: Arrow's binary columns hold at most 2 GB each."""
 
     def batch(*message: int | str | bytes) -> pa.RecordBatch:
@@ -251,16 +270,16 @@ def _packed(mapping: Iterator[Mapped], tasks: int) -> Batches:
 
     try:
         for mapped in mapping:
-            if mapped.bad:
-                yield batch(0, 0, "bad", "", "", pickle.dumps(mapped.bad))
-            if mapped.passed or mapped.newest:
-                seen = BucketResult(passed=mapped.passed, newest=mapped.newest)
-                yield batch(0, 0, "seen", "", "", pickle.dumps(seen))
+            if mapped.bad or mapped.passed or mapped.newest:
+                seen = BucketResult(bad=mapped.bad, passed=mapped.passed, newest=mapped.newest)
+                yield batch(0, 0, "seen", "", "", pickle.dumps(tell(program, seen)))
             for bucket, pieces in mapped.pieces.items():
                 part = bucket % tasks
                 for name, batches in pieces.rows.items():
                     for rows in batches:
                         yield batch(part, bucket, "rows", name, "", _pack_rows(rows))
+                for bad in pieces.bad:
+                    yield batch(part, bucket, "bad", bad.table, bad.judge, _pack_rows(bad))
                 for (name, arrangement), runs in pieces.runs.items():
                     for run in runs:
                         yield batch(part, bucket, "run", name, arrangement, bytes(runfile.encode(run)))
@@ -277,14 +296,16 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
                 kind, name, body = message["kind"], message["name"], message["body"]
                 if kind == "failure":
                     return BucketResult(failure=pickle.loads(body))
-                if kind == "bad":
-                    result.bad += pickle.loads(body)
-                elif kind == "seen":
+                if kind == "seen":
                     result.add(pickle.loads(body))
-                elif kind == "rows":
-                    pieces[message["bucket"]].rows[name].append(_unpack_rows(body))
+                    continue
+                own, whose = pieces[message["bucket"]], message["whose"]
+                if kind == "rows":
+                    own.rows[name].append(ChangeBatch.from_arrow(_unpack_rows(body)))
+                elif kind == "bad":
+                    own.bad.append(BadRows.from_arrow(name, _unpack_rows(body), whose))
                 else:
-                    pieces[message["bucket"]].runs[name, message["arrangement"]].append(_unpack_run(body))
+                    own.runs[name, whose].append(_unpack_run(body))
         for bucket in sorted(pieces):
             result.add(reduce_bucket(program, bucket, pieces[bucket]))
         return result
@@ -292,7 +313,7 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
     return lambda partition: one_result(_attempted(program, lambda: work(partition)))
 
 
-def _pack_rows(batch: ChangeBatch) -> bytes:
+def _pack_rows(batch: ChangeBatch | BadRows) -> bytes:
     table = batch.to_arrow()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -300,8 +321,8 @@ def _pack_rows(batch: ChangeBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _unpack_rows(body: bytes) -> ChangeBatch:
-    return ChangeBatch.from_arrow(pa.ipc.open_stream(body).read_all())
+def _unpack_rows(body: bytes) -> pa.Table:
+    return pa.ipc.open_stream(body).read_all()
 
 
 def _unpack_run(body: bytes) -> Run:

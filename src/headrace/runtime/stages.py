@@ -47,7 +47,7 @@ def run_later_stages(
     program: Program, result: BucketResult, jobs: Jobs | None = None, threads: int = 1
 ) -> BucketResult:
     """Run the stages that a result asks for; what is much for the driver is done by `jobs`, if these are given."""
-    if not program.judge_only and not result.bad:
+    if not program.judge_only and not result.has_bad:
         result.parcels += _seeds(program)
     while result.parcels:
         stage = min(parcel.stage for parcel in result.parcels)

@@ -1,6 +1,6 @@
 """The two halves of a step: the map side turns rows into changes by bucket, the reduce side adds them to state.
 
-Both are pure but for the run files that the reduce side writes under names no other attempt can have. Executors only
+Both are pure but for the files that the reduce side writes under names no other attempt can have. Executors only
 decide where these functions run and how the pieces get from one to the other.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -24,14 +24,12 @@ from headrace.relation import kernels, runfile
 from headrace.relation.arrangement import runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
-from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
-from headrace.relation.schema import DIFF, Column
 from headrace.relation.table import apply_changes
-from headrace.relation.types import SqlType
 from headrace.rings import COUNT, Group
+from headrace.runtime.aside import Found, named_once, row_identity
 from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
@@ -53,15 +51,17 @@ class Pieces:
     """What the map side hands to the reduce side for one bucket."""
 
     rows: dict[str, list[ChangeBatch]] = field(default_factory=lambda: defaultdict(list))
+    bad: list[BadRows] = field(default_factory=list)  # which views refuse, if the step only looks for bad rows
     runs: dict[tuple[str, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass
 class Mapped:
-    """The output of the map side: pieces per bucket, and the rows that a view refuses."""
+    """The output of the map side: pieces per bucket, and the rows that a view refuses, if they end the step."""
 
     pieces: dict[int, Pieces] = field(default_factory=lambda: defaultdict(Pieces))
     bad: list[BadRows] = field(default_factory=list)
+    refused: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # positions of such rows, by view
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and their net number, per table not kept
     newest: dict[str, int] = field(default_factory=dict)  # per table with a watermark: the latest time inserted
 
@@ -70,6 +70,7 @@ class Mapped:
         for bucket, own in self.pieces.items():
             for table, rows in own.rows.items():
                 others[bucket].rows[table] += rows
+            others[bucket].bad += own.bad
             for key, runs in own.runs.items():
                 others[bucket].runs[key] += runs
 
@@ -90,23 +91,39 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
         _map_times(task, rows, diff, out)
     for view in task.views:
         _map_view(program, task, view, rows, diff, out)
+    if program.judge_only:
+        _map_bad(program, task, out)
     return out
 
 
 def _map_table(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
-    columns = rows.select(task.layout.schema.names)
+    batch = ChangeBatch(rows.select(task.layout.schema.names), diff)
+    for bucket, at in _by_bucket(program, task, batch.rows):
+        out.pieces[bucket].rows[task.name].append(batch if at is None else batch.take(at))
+
+
+def _map_bad(program: Program, task: TableTask, out: Mapped) -> None:
+    """Send the bad rows to the buckets of their rows, where all that is said of a row comes together."""
+    for bad in out.bad:
+        for bucket, at in _by_bucket(program, task, bad.rows):
+            out.pieces[bucket].bad.append(bad if at is None else bad.take(at))
+    out.bad = []
+
+
+def _by_bucket(program: Program, task: TableTask, rows: pa.Table) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
+    """The positions of a table's rows by bucket; None stands for all of them."""
     if program.buckets == 1:
-        out.pieces[0].rows[task.name].append(ChangeBatch(columns, diff))
+        yield 0, None
         return
-    codes = np.empty(len(diff), np.int32)
-    kernels.buckets_of(task.layout.lead(columns), program.buckets, codes)
-    order, starts = np.empty(len(diff), np.int64), np.empty(program.buckets + 1, np.int64)
+    n = rows.num_rows
+    codes = np.empty(n, np.int32)
+    kernels.buckets_of(task.layout.lead(rows), program.buckets, codes)
+    order, starts = np.empty(n, np.int64), np.empty(program.buckets + 1, np.int64)
     kernels.split_by(codes, program.buckets, order, starts)
     for bucket in range(program.buckets):
         at = order[starts[bucket] : starts[bucket + 1]]
         if len(at):
-            batch = ChangeBatch(columns, diff)
-            out.pieces[bucket].rows[task.name].append(batch if len(at) == len(diff) else batch.take(at))
+            yield bucket, None if len(at) == n else at
 
 
 def _map_passing(
@@ -141,16 +158,25 @@ def _map_view(
     evaluated = evaluate(view, rows, diff)
     wrong = view.kernel.refused(view.side.source, evaluated)
     if wrong:
-        at = evaluated.origin[np.array(sorted(wrong))]
-        chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(at)
-        reasons = [f"view {view.name!r}: {wrong[i]}" for i in sorted(wrong)]
-        out.bad.append(BadRows(task.name, chosen.rows, chosen.diff, reasons, judge=view.name))
+        _refuse(task, view, rows, diff, {int(evaluated.origin[i]): wrong[i] for i in sorted(wrong)}, out)
         return
     if program.judge_only or not len(evaluated.diff):
         return
     for bucket, parts in view.kernel.lift(view.side.source, evaluated, program.buckets).items():
         for part, run in parts.items():
             out.pieces[bucket].runs[view.name, part].append(run)
+
+
+def _refuse(
+    task: TableTask, view: ViewTask, rows: pa.Table, diff: NDArray[np.int64], wrong: Mapping[int, str], out: Mapped
+) -> None:
+    """Note the rows that a view refuses; those that it has refused on another map side are noted already."""
+    known = out.refused[view.name]
+    new = {at: f"view {view.name!r}: {why}" for at, why in wrong.items() if at not in known}
+    known.update(new)
+    if new:
+        chosen = ChangeBatch(rows.select(task.layout.schema.names), diff).take(np.array(list(new)))
+        out.bad.append(BadRows(task.name, chosen.rows, chosen.diff, list(new.values()), judge=view.name))
 
 
 def evaluate(view: ViewTask, rows: pa.Table, diff: NDArray[np.int64]) -> Evaluated:
@@ -197,6 +223,7 @@ def _reduce_tables(program: Program, tasks: Iterable[TableTask], bucket: int, pi
     result = BucketResult()
     with program.writer() as writer:
         for task in tasks:
+            result.bad += [bad for bad in pieces.bad if bad.table == task.name]
             if pieces.rows.get(task.name):
                 _reduce_table(program, task, bucket, pieces.rows[task.name], writer, result)
     return result
@@ -339,7 +366,16 @@ def _due(before: BucketState, incoming: int, live: int | None, *, only_small: bo
     return [able[i] for i in runs_to_merge(sizes, incoming, live)]
 
 
-def row_identity(layout: TableLayout, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Hash whole rows with their sign, to find them again when a step is run a second time without the bad ones."""
-    signed = rows.select(layout.schema.names).append_column(DIFF, pa.array(np.sign(diff)))
-    return hash_rows(signed, (*layout.schema.columns, Column(DIFF, SqlType("bigint"))), layout.seed + 3)
+def tell(program: Program, result: BucketResult) -> BucketResult:
+    """Let the result of a task, or of a step in the driver, tell of its bad rows instead of carrying them along.
+
+    If the step only looks for bad rows, they are written here, where all that is said of any of them has come together.
+    """
+    bad, result.bad = result.bad, []
+    for task in program.tables:
+        found = [Found.of(task.layout, part) for part in bad if part.table == task.name]
+        if found and program.judge_only:
+            once = named_once(found)
+            found = [replace(once, files=(program.aside.write(once.first.to_arrow()),))]
+        result.found += [part.cut() for part in found]
+    return result
