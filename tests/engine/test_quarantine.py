@@ -104,13 +104,13 @@ def bag(rows: pa.Table) -> list[str]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[BucketResult]:
     """The results that tasks have sent to the driver."""
     results: list[BucketResult] = []
-    combine = spark_executor._combine
+    combine = spark_executor.combine
 
     def noted(given: list[bytes]) -> BucketResult:
         results.extend(pickle.loads(bytes(one)) for one in given)
         return combine(given)
 
-    monkeypatch.setattr(spark_executor, "_combine", noted)
+    monkeypatch.setattr(spark_executor, "combine", noted)
     return results
 
 
