@@ -69,7 +69,7 @@ PASSES: list[Limits] = [
         (one_pass, "MOST_ROWS"): 0,
         (one_pass, "MOST_ROWS_PER_BUCKET"): 0,
         (inline, "_WORTH_THREADS"): 2,
-        (inline, "_SHARED_ROWS"): 1,
+        (inline, "_PART_ROWS"): 1,
     },
     {  # in turns
         (one_pass, "MOST_ROWS"): 8,  # shared by two cores

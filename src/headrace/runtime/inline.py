@@ -17,12 +17,12 @@ from itertools import pairwise
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
 from headrace.runtime.one_pass import passes, settled
-from headrace.runtime.program import BucketResult, Program, TableTask, table_arrangement
+from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions, tell
 
 _WORTH_THREADS = 20_000
-_SHARED_ROWS = 20_000  # a thread takes so many rows at least, since groups that several threads have are added up again
+_PART_ROWS = 200_000
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
@@ -46,17 +46,27 @@ def _run(program: Program, batches: Mapping[str, ChangeBatch], threads: int) -> 
 
 
 def _shares(task: TableTask, batch: ChangeBatch, threads: int) -> list[tuple[TableTask, ChangeBatch]]:
-    """The work on the changes of one table that can be done side by side: what is stored, and parts of all else."""
-    parts = min(threads, len(batch) // _SHARED_ROWS)
-    if parts < 2 or not task.views:
+    """The work on the changes of one table that can be done side by side: what is stored, and each view."""
+    if threads == 1 or not task.views:
         return [(task, batch)]
-    edges = [len(batch) * part // parts for part in range(parts + 1)]
-    shared = [ChangeBatch(batch.rows.slice(a, b - a), batch.diff[a:b]) for a, b in pairwise(edges)]
     if not task.store:
-        return [(task, part) for part in shared]
-    # Not in parts, because the rows of a bucket would have to be put together again.
-    stored = (replace(task, views=()), batch)
-    return [stored, *((replace(task, store=False, views_only=True), part) for part in shared)]
+        return [(task, part) for part in _parts(batch, threads)]
+    tasks = [replace(task, views=own, store=False, views_only=True) for own in _by_view(task)]
+    parts = _parts(batch, max(1, threads // len(tasks)))
+    return [(replace(task, views=()), batch), *((one, part) for one in tasks for part in parts)]
+
+
+def _by_view(task: TableTask) -> list[tuple[ViewTask, ...]]:
+    """The map sides of each view over a table: a row that several of them refuse is named once."""
+    names = dict.fromkeys(view.name for view in task.views)
+    return [tuple(view for view in task.views if view.name == name) for name in names]
+
+
+def _parts(batch: ChangeBatch, most: int) -> list[ChangeBatch]:
+    """The rows of a batch in parts that are worth it: groups that several parts have are added up again."""
+    parts = max(1, min(most, len(batch) // _PART_ROWS))
+    edges = [len(batch) * part // parts for part in range(parts + 1)]
+    return [ChangeBatch(batch.rows.slice(a, b - a), batch.diff[a:b]) for a, b in pairwise(edges)]
 
 
 def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:
