@@ -35,7 +35,8 @@ from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask
 from headrace.runtime.spark import run_from_files, run_from_frames
 from headrace.sql.catalyst import AnalysedView
 
-DRIVER_ROWS = 200_000
+# A job takes most of a second before its first row; a driver of two cores does a million rows in that time.
+DRIVER_ROWS = 1_000_000
 # On a local master a job would run on the driver's own cores, and copy the batch to get there.
 LOCAL_DRIVER_ROWS = 2_000_000
 
