@@ -98,6 +98,8 @@ def test_recent_runs_move_when_they_are_many_beside_the_others() -> None:
     assert merge_owed(VIEW, {**far_more, RECENT: BucketState((ref(many),), 0)}, RECENT, BUCKETS) is None
     dead = {0: BucketState((ref(10_000),), 9_000), RECENT: BucketState((ref(9_000),), -6_000)}
     assert merge_owed(VIEW, dead, RECENT, BUCKETS) == Merge(VIEW, RECENT, (ref(9_000),), moves=True)
+    dead_elsewhere = {0: BucketState((ref(100_000),) * 3, 100_000), RECENT: BucketState((ref(5_000),), 0)}
+    assert merge_owed(VIEW, dead_elsewhere, RECENT, BUCKETS) is None, "the bucket's own runs are to be merged"
     large = RunRef("a.run", many, merges.RECENT_BYTES + 1)
     move = merge_owed(VIEW, {**far_more, RECENT: BucketState((large,), 0)}, RECENT, BUCKETS)
     assert move == Merge(VIEW, RECENT, (large,), moves=True)

@@ -41,3 +41,17 @@ def test_a_run_is_opened_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> N
     open_runs.forget(str(tmp_path), [state.runs[0].name])
     second = open_runs.opened(str(tmp_path), state)
     assert [a is b for a, b in zip(first, second, strict=True)] == [False, True]
+
+
+def test_what_this_process_wrote_is_verified_when_it_is_opened_a_second_time(tmp_path: Path) -> None:
+    (ref,) = a_bucket(tmp_path, 100_000, 1).runs
+    path = tmp_path / "runs" / ref.name
+    runs = OpenRuns()
+    assert not runs.one(str(tmp_path), ref).verified.any()
+    for forget in (lambda: runs.forget(str(tmp_path), [ref.name]), lambda: runs.forget_all(str(tmp_path))):
+        forget()
+        runs.wrote(path)
+        assert runs.one(str(tmp_path), ref).verified.all()
+        runs.wrote(path)
+        forget()
+        assert not runs.one(str(tmp_path), ref).verified.any()

@@ -58,7 +58,7 @@ class Engine:
     buckets : hash partitions of all state, fixed when the location is made (default: twice the cores, at least 4).
     executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
     driver_rows : "auto" runs a step with at most this many changed rows in the driver, by threads, without a Spark job
-        (default: 1,000,000 on a cluster; 2,000,000 on a local master, where a job would use the same cores); 0 for none.
+        (default: 1,000,000 on a cluster; 2,000,000 on a local master, where a job has the same cores); 0 for none.
     on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
     fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
     read_only : read views and status while another engine writes.

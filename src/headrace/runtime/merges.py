@@ -102,11 +102,11 @@ def merge_owed(arrangement: str, states: States, bucket: int, buckets: int) -> M
 def _moves(states: States, buckets: int) -> bool:
     recent = states.get(RECENT, BucketState()).runs
     entries = sum(ref.rows for ref in recent)
-    everything = sum(ref.rows for state in states.values() for ref in state.runs)
-    if recent and everything > 2 * sum(state.live for state in states.values()) + _RECENT_SLACK:
-        return True  # most entries are dead, and a bucket with all of its entries can tell which
+    if entries > sum(state.live for state in states.values()) + _RECENT_SLACK:
+        return True  # many of them are dead, and a bucket with all of its entries can tell which
     if entries <= max(RECENT_ENTRIES, RECENT_ENTRIES_PER_BUCKET * buckets):
         return False
+    everything = sum(ref.rows for state in states.values() for ref in state.runs)
     return entries * RECENT_SHARE > everything or sum(ref.bytes for ref in recent) > RECENT_BYTES
 
 

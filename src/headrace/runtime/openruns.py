@@ -2,7 +2,7 @@
 
 Small files are held in memory, large ones are mapped, and a mapping holds a file descriptor. Descriptors are few, so
 the files used least recently are closed when there are too many; they are opened again, and verified again, when they
-are needed.
+are needed. What this process has written itself it need not verify when it opens it the first time.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class OpenRuns:
         self._runs: dict[bool, OrderedDict[_Key, StoredRun]] = {True: OrderedDict(), False: OrderedDict()}
         self._together: OrderedDict[tuple[str, str], _Together] = OrderedDict()  # by location and arrangement
         self._starts: dict[str, set[int]] = {}  # per file, where the runs begin that are open
+        self._written: set[str] = set()  # files that this process wrote and has not opened since
 
     def __reduce__(self) -> str:
         """Functions that Spark sends to its workers read by way of `OPEN`: there, it is the worker's own."""
@@ -110,10 +111,18 @@ class OpenRuns:
         key = path, ref.at
         with self._lock:
             run = self._runs[mapped].pop(key, None)
+            is_written = path in self._written
+            self._written.discard(path)
         if run is None:
             run = runfile.read(Path(path), ref.at, ref.bytes)
+            run = run.trusted() if is_written else run
         self._remember(key, run, mapped)
         return run
+
+    def wrote(self, path: Path) -> None:
+        """Note a file with one run that this process has just written: its bytes are known, as if it had read them."""
+        with self._lock:
+            self._written.add(str(path))
 
     def keep(self, folder: Path, ref: RunRef, data: bytearray) -> None:
         """Keep a small run that is just being written open for the next step: small steps mostly open files."""
@@ -129,6 +138,7 @@ class OpenRuns:
                 del self._together[key]
             for name in names:
                 path = f"{root}/runs/{name}"
+                self._written.discard(path)
                 for at in self._starts.pop(path, ()):
                     for runs in self._runs.values():
                         runs.pop((path, at), None)
@@ -144,6 +154,7 @@ class OpenRuns:
                 del self._starts[path]
             for own in [own for own in self._together if own[0] == root]:
                 del self._together[own]
+            self._written = {path for path in self._written if not path.startswith(folder)}
 
     def _remember(self, key: _Key, run: StoredRun, mapped: bool) -> None:
         runs = self._runs[mapped]

@@ -65,9 +65,10 @@ class RunWriter:
         """Write a run; `buckets` has the bucket of each entry, if they lie in several."""
         data = runfile.encode(run, buckets)
         if len(data) > runfile.SMALL:
-            name = self._new_name()
-            runfile.write_encoded(data, self._location.runs / name, fsync=self._fsync)
-            return RunRef(name, run.rows, len(data))
+            path = self._location.runs / self._new_name()
+            runfile.write_encoded(data, path, fsync=self._fsync)
+            OPEN.wrote(path)
+            return RunRef(path.name, run.rows, len(data))
         ref = RunRef(self._shared, run.rows, len(data), len(self._small))
         self._small += data
         OPEN.keep(self._location.runs, ref, data)
@@ -105,7 +106,9 @@ class RunWriter:
                 stream.add(piece, None if residence is None else residence.of(piece.words))
             if not stream.rows:
                 return None
-            return RunRef(path.name, stream.rows, stream.write(path, fsync=self._fsync))
+            size = stream.write(path, fsync=self._fsync)
+        OPEN.wrote(path)
+        return RunRef(path.name, stream.rows, size)
 
     def close(self) -> None:
         """Write the small runs."""
