@@ -32,6 +32,8 @@ def test_twelve_queries_share_the_log(spark: SparkSession, tmp_path: Path) -> No
             given = {name: rows.num_rows for name, rows in changes.items()}
             assert none.apply(changes).rows == given, f"step {number}"
             assert twelve.apply(changes).rows == given, f"step {number}"
+            for engine in (none, twelve):
+                engine.compact()  # merges run beside steps, and may be done in one engine and owed in the other
             assert stored(twelve) == stored(none), f"step {number}"
         assert [view.name for view in twelve.views.values() if view.rows] == [query.name for query in TWELVE]
     assert {name for query in TWELVE for name in query.tables} == set(TPCH_SCHEMAS)
