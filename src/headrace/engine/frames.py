@@ -14,7 +14,7 @@ from headrace.operators.delivery import one_bucket
 from headrace.operators.layout import ViewLayout
 from headrace.plan.view import Shape
 from headrace.relation.change import ChangeBatch
-from headrace.relation.columns import for_spark
+from headrace.relation.columns import BATCH_ROWS, for_spark
 from headrace.relation.layout import TableLayout
 from headrace.relation.reading import read_rows
 from headrace.relation.runset import AnyRun
@@ -27,7 +27,6 @@ from headrace.runtime.program import arrow_schema, final_arrangement, table_arra
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_BATCH_ROWS = 1 << 17
 _SMALL_BUCKET = 1 << 12  # entries of a bucket that cost less to read than it costs to begin with a bucket
 _SOME = {
     "string": "''",
@@ -41,7 +40,7 @@ def table_pieces(
 ) -> Iterator[pa.Table]:
     """Read columns of one bucket of a table with their multiplicities, some rows at a time, as views into its files."""
     states = state.get(table_arrangement(layout.schema.name), {})
-    return (batch.to_arrow() for batch in read_rows(layout, OPEN.of(root, states, bucket), names, _BATCH_ROWS))
+    return (batch.to_arrow() for batch in read_rows(layout, OPEN.of(root, states, bucket), names, BATCH_ROWS))
 
 
 def table_bucket(
@@ -95,7 +94,7 @@ def table_rows(root: str, layout: TableLayout, state: Arrangements, buckets: int
     """Read a table with multiplicities: bucket after bucket, or at once if the buckets are small."""
     states = state.get(table_arrangement(layout.schema.name), {})
     if buckets > 1 and are_small([states], buckets):
-        read_at_once = read_rows(layout, OPEN.everything(root, states), layout.schema.names, _BATCH_ROWS)
+        read_at_once = read_rows(layout, OPEN.everything(root, states), layout.schema.names, BATCH_ROWS)
         return _copied(layout.schema.change_columns, (batch.to_arrow() for batch in read_at_once))
     return pa.concat_tables([table_bucket(root, layout, state, bucket) for bucket in range(buckets)])
 
@@ -126,7 +125,7 @@ def closed_pieces(
     name: str,
     state: Arrangements,
     bucket: int,
-    rows: int = _BATCH_ROWS,
+    rows: int = BATCH_ROWS,
     since: int = 0,
 ) -> Iterator[pa.Table]:
     """Read the groups of one bucket of a view that steps after `since` closed, each with its closing step."""
@@ -153,7 +152,7 @@ def closed_frame(
     """The final groups of a view as a DataFrame, one partition per bucket."""
     own = {key: value for key, value in state.items() if key == final_arrangement(name)}
     columns = closed_columns(layout)
-    return _frame(spark, columns, buckets, lambda bucket: [closed_bucket(root, layout, name, own, bucket, since)])
+    return bucket_frame(spark, columns, buckets, lambda bucket: [closed_bucket(root, layout, name, own, bucket, since)])
 
 
 def _parts(root: str, layout: ViewLayout, name: str, state: Arrangements, bucket: int) -> dict[str, list[AnyRun]]:
@@ -189,7 +188,7 @@ def table_frame(
     """Columns of a table's rows, with `__diff`, as a DataFrame with one partition per bucket."""
     own = {name: value for name, value in state.items() if name == table_arrangement(layout.schema.name)}
     columns = _changed(layout, names)
-    return _frame(spark, columns, buckets, lambda bucket: table_pieces(root, layout, own, bucket, names))
+    return bucket_frame(spark, columns, buckets, lambda bucket: table_pieces(root, layout, own, bucket, names))
 
 
 def rows_frame(
@@ -214,7 +213,7 @@ def rows_frame(
             table = table.select(names)
             yield table.take(pa.array(np.repeat(np.arange(len(counts)), counts))) if (counts != 1).any() else table
 
-    frame = _frame(spark, read, buckets, rows)
+    frame = bucket_frame(spark, read, buckets, rows)
     if len(read) == len(layout.schema.columns):
         return frame
     return frame.selectExpr(*(_any_value(column, column in read) for column in layout.schema.columns))
@@ -229,14 +228,7 @@ def _any_value(column: Column, read: bool) -> str:
 
 def answer_frame(spark: SparkSession, columns: Sequence[Column], read_all: Callable[[], pa.Table]) -> DataFrame:
     """An answer that one task can read, as a DataFrame of one partition, in the order of the answer."""
-    return _frame(spark, columns, 1, lambda _: [read_all()])
-
-
-def bucket_frame(
-    spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], pa.Table]
-) -> DataFrame:
-    """An answer that is stored by bucket, as a DataFrame with one partition per bucket."""
-    return _frame(spark, columns, buckets, lambda bucket: [read_one(bucket)])
+    return bucket_frame(spark, columns, 1, lambda _: [read_all()])
 
 
 def view_frame(
@@ -246,16 +238,18 @@ def view_frame(
     names = {*(view_arrangement(name, part) for part in layout.arrangements), final_arrangement(name)}
     own = {key: value for key, value in state.items() if key in names}
     columns = slot_columns(layout)
-    return _frame(spark, columns, buckets, lambda bucket: [view_bucket(root, layout, name, own, bucket, buckets)])
+    return bucket_frame(spark, columns, buckets, lambda bucket: [view_bucket(root, layout, name, own, bucket, buckets)])
 
 
-def _frame(
+def bucket_frame(
     spark: SparkSession, columns: Sequence[Column], buckets: int, read_one: Callable[[int], Iterable[pa.Table]]
 ) -> DataFrame:
+    """What is stored by bucket, as a DataFrame with one partition per bucket."""
+
     def run(partition: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in partition:
             for bucket in batch.column(0).to_pylist():
                 for table in read_one(bucket):
-                    yield from for_spark(table).to_batches(max_chunksize=_BATCH_ROWS)
+                    yield from for_spark(table)
 
     return spark.range(0, buckets, 1, buckets).mapInArrow(run, ddl(columns))

@@ -52,7 +52,7 @@ class StoredAnswer:
             frame = frames.answer_frame(spark, stored, lambda: numbered_rows(columns, OPEN.everything(root, states)))
         else:
             frame = frames.bucket_frame(
-                spark, stored, reader.buckets, lambda bucket: numbered_rows(columns, OPEN.of(root, states, bucket))
+                spark, stored, reader.buckets, lambda bucket: [numbered_rows(columns, OPEN.of(root, states, bucket))]
             ).orderBy(NUMBER)
         return frame.drop(NUMBER).toDF(*self.schema.names)
 

@@ -16,11 +16,10 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Feed, FeedId, Field
 from headrace.relation.columns import take_column, whole
 from headrace.relation.run import Run
-from headrace.relation.schema import DIFF, Column
+from headrace.relation.schema import BUCKET, DIFF, Column
 from headrace.relation.types import SqlType
 
-_BUCKET = "__bucket"
-CARRIED = (DIFF, _BUCKET)
+CARRIED = (DIFF, BUCKET)
 """Columns that an evaluation passes on as they are."""
 
 
@@ -42,7 +41,7 @@ def fed_rows(kernel: ViewKernel, feed_id: FeedId, runs: Mapping[int, Run]) -> pa
     for bucket, run in runs.items():
         changes = layout.changes(run)
         numbers = pa.array(np.full(changes.rows, bucket, np.int64))
-        parts.append(pa.table({**changes.arrays(), DIFF: pa.array(changes.diff), _BUCKET: numbers}))
+        parts.append(pa.table({**changes.arrays(), DIFF: pa.array(changes.diff), BUCKET: numbers}))
     return pa.concat_tables(parts).combine_chunks()
 
 
@@ -55,7 +54,7 @@ def sent_on(kernel: ViewKernel, feed_id: FeedId, evaluated: pa.Table) -> list[Se
     values = [whole(rows.column(f"k{i}").cast(field.type.arrow)) for i, field in enumerate(fields)]
     times = None if feed.times is None else whole(rows.column("v0"))
     diff = np.asarray(rows.column(DIFF).to_numpy(), np.int64)
-    buckets = rows.column(_BUCKET).to_numpy()
+    buckets = rows.column(BUCKET).to_numpy()
     sent: list[Sent] = []
     for bucket in np.unique(buckets):
         at = np.flatnonzero(buckets == bucket)

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+# Rows that are read from state, or handed to Spark, at a time: a few MB, which is little memory and few calls.
+BATCH_ROWS = 1 << 17
 _WIDTHS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
@@ -54,7 +56,8 @@ def take_rows(rows: pa.Table, positions: NDArray[np.integer]) -> pa.Table:
     return pa.table(columns, schema=rows.schema)
 
 
-def for_spark(table: pa.Table) -> pa.Table:
-    """The table with the string offsets of 32 bits that Spark reads."""
+def for_spark(table: pa.Table) -> list[pa.RecordBatch]:
+    """The table as a task hands it to Spark: in batches, with the string offsets of 32 bits that Spark reads."""
     fields = [pa.field(f.name, pa.string()) if pa.types.is_large_string(f.type) else f for f in table.schema]
-    return table.cast(pa.schema(fields))
+    batches: list[pa.RecordBatch] = table.cast(pa.schema(fields)).to_batches(max_chunksize=BATCH_ROWS)
+    return batches

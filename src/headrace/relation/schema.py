@@ -14,6 +14,7 @@ from headrace.relation.types import SqlType
 
 DIFF = "__diff"
 STEP = "__step"
+BUCKET = "__bucket"
 """Beside rows that were set aside, and groups that are final: which step did that."""
 _MAX_KEY = 64
 

@@ -21,8 +21,8 @@ from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask,
 from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions, tell
 
-_WORTH_THREADS = 20_000
-_PART_ROWS = 200_000
+_WORTH_THREADS = 20_000  # changed rows below which handing work to threads costs more than it saves
+_PART_ROWS = 200_000  # rows of a part: groups that two parts share are summed twice, so smaller parts gain nothing
 
 
 def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:

@@ -26,7 +26,7 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, view_arrangement
 from headrace.runtime.runwriter import RunWriter
 
-NUMBER, BUCKET = "__number", "__bucket"
+NUMBER = "__number"
 
 
 @dataclass(frozen=True)

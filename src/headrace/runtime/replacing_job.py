@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.operators.kernel import ViewChange
+from headrace.relation.schema import BUCKET
 from headrace.runtime.program import BucketResult
-from headrace.runtime.replacing import BUCKET, NUMBER, Replacing
+from headrace.runtime.replacing import NUMBER, Replacing
 from headrace.runtime.spark import RESULT, Batches, attempted, combine, one_result
 
 

@@ -37,7 +37,6 @@ from headrace.runtime.stages import by_bucket, discard, in_memory, run_later_sta
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, tell
 
 _SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
-_BATCH_ROWS = 1 << 16  # rows that Spark gets at a time
 RESULT = "result binary"
 _WRITTEN = "file string, rows bigint"
 _PACKED = "part int, bucket int, kind string, name string, whose string, body binary"
@@ -150,7 +149,10 @@ class _Jobs:
 
     def _shares(self, parcels: list[Parcel]) -> list[list[Parcel]]:
         """The parcels of each task: those of one bucket stay together."""
-        return [[parcel for parcel in parcels if parcel.bucket % self.tasks == n] for n in range(self.tasks)]
+        shares: list[list[Parcel]] = [[] for _ in range(self.tasks)]
+        for parcel in parcels:
+            shares[parcel.bucket % self.tasks].append(parcel)
+        return shares
 
 
 def _opening_task(
@@ -159,7 +161,7 @@ def _opening_task(
     def run(partition: Batches) -> Batches:
         for number in [number for batch in partition for number in batch.column(0).to_pylist()]:
             if runs := by_bucket(shares[number]):
-                yield from for_spark(fed_rows(program.views[view], feed, runs)).to_batches(max_chunksize=_BATCH_ROWS)
+                yield from for_spark(fed_rows(program.views[view], feed, runs))
 
     return run
 

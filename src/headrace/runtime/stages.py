@@ -104,10 +104,10 @@ def _evaluated(program: Program, parcels: list[Parcel], jobs: Jobs | None) -> li
 
 def by_bucket(parcels: list[Parcel]) -> dict[int, Run]:
     """The changes that parcels of one part bring to each bucket."""
-    return {
-        bucket: merge(COUNT, [_opened(parcel) for parcel in parcels if parcel.bucket == bucket])
-        for bucket in sorted({parcel.bucket for parcel in parcels})
-    }
+    runs: dict[int, list[Run]] = defaultdict(list)
+    for parcel in parcels:
+        runs[parcel.bucket].append(_opened(parcel))
+    return {bucket: merge(COUNT, runs[bucket]) for bucket in sorted(runs)}
 
 
 def sent_parcels(program: Program, view: str, feed: FeedId, evaluated: pa.Table) -> list[Parcel]:
