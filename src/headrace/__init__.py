@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from headrace.operators.kernel import ViewChange as ViewChange
     from headrace.sql.window_text import sliding as sliding
     from headrace.sql.window_text import tumbling as tumbling
+    from headrace.thrifty.goal import AtWindowEnd as AtWindowEnd
+    from headrace.thrifty.goal import Budget as Budget
+    from headrace.thrifty.goal import Every as Every
+    from headrace.thrifty.goal import EveryRows as EveryRows
+    from headrace.thrifty.goal import FinalWork as FinalWork
+    from headrace.thrifty.goal import Freshness as Freshness
+    from headrace.thrifty.goal import Manual as Manual
+    from headrace.thrifty.goal import OnRefresh as OnRefresh
+    from headrace.thrifty.goal import TargetLag as TargetLag
 
 __version__ = "0.1.0"
 
@@ -69,6 +78,15 @@ _HOMES = {
     "ViewChange": "headrace.operators.kernel",
     "sliding": "headrace.sql.window_text",
     "tumbling": "headrace.sql.window_text",
+    "AtWindowEnd": "headrace.thrifty.goal",
+    "Budget": "headrace.thrifty.goal",
+    "Every": "headrace.thrifty.goal",
+    "EveryRows": "headrace.thrifty.goal",
+    "FinalWork": "headrace.thrifty.goal",
+    "Freshness": "headrace.thrifty.goal",
+    "Manual": "headrace.thrifty.goal",
+    "OnRefresh": "headrace.thrifty.goal",
+    "TargetLag": "headrace.thrifty.goal",
 }
 __all__ = [*_HOMES, "__version__"]
 

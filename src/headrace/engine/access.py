@@ -1,19 +1,22 @@
-"""What handles get from an engine: definitions, the state and Spark, none of which they can change."""
+"""What handles get from an engine: definitions, the state and Spark, and the few things that they may have it do."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.reader import Readers
 from headrace.engine.spark_needed import SparkNeeded
+from headrace.errors import StorageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.engine.calibrating import Calibration
     from headrace.engine.planning import Planner
+    from headrace.engine.step import Step
+    from headrace.thrifty.goal import Freshness
     from headrace.thrifty.statistics import Statistics
 
 
@@ -35,6 +38,18 @@ class SparkSide:
     calibration: Calibration
 
 
+class Control(Protocol):
+    """What a handle may have its engine do."""
+
+    def refresh(self, *names: str) -> Step:
+        """Bring views up to date."""
+        ...
+
+    def set_goal(self, name: str, freshness: Freshness | None) -> None:
+        """Change how fresh a view has to be."""
+        ...
+
+
 @dataclass(frozen=True)
 class Access:
     """An engine, as its handles see it.
@@ -47,6 +62,14 @@ class Access:
     catalogue: Catalogue
     state: Readers
     _with_spark: SparkSide | None = None  # None where a location is looked at without Spark (`looking`)
+    _control: Control | None = None  # None where a location is only looked at
+
+    @property
+    def control(self) -> Control:
+        """What changes the state."""
+        if self._control is None:
+            raise StorageError("this location is only looked at", way_out="open it with hr.connect or hr.Engine")
+        return self._control
 
     def needing(self, why: str) -> SparkSide:
         """What only Spark can do; `why` it is needed is raised with SparkNeeded where there is none."""

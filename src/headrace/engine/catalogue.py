@@ -18,11 +18,18 @@ from headrace.relation.residence import Residence, first_word
 from headrace.relation.schema import TableSchema
 from headrace.rings import COUNT
 from headrace.runtime.merges import Kind
-from headrace.runtime.program import final_arrangement, is_table, table_arrangement, view_arrangement
+from headrace.runtime.program import (
+    final_arrangement,
+    is_table,
+    pending_arrangement,
+    table_arrangement,
+    view_arrangement,
+)
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
     from headrace.engine.handles import Table
+    from headrace.thrifty.goal import Freshness
 
 
 class Entry:
@@ -103,6 +110,12 @@ class Catalogue:
             raise SchemaError(f"there is no table {name!r}", way_out=self._known())
         return self._table_handles[name]
 
+    def view(self, name: str) -> Handle:
+        """The handle of a view; raises if there is no such view."""
+        if name not in self.handles:
+            raise SchemaError(f"there is no view {name!r}", way_out=self._known())
+        return self.handles[name]
+
     def holds(self, entry: Entry) -> bool:
         """Whether a view is still in the catalogue."""
         return self._entries.get(entry.name) is entry
@@ -116,7 +129,8 @@ class Catalogue:
         if name in self._tables:
             return (table_arrangement(name),)
         kernel = self._entries[name].planned.kernel
-        return (*(view_arrangement(name, part) for part in kernel.arrangements), final_arrangement(name))
+        own = (view_arrangement(name, part) for part in kernel.arrangements)
+        return (*own, *(pending_arrangement(name, part) for part in kernel.inlets), final_arrangement(name))
 
     def kind_of(self, arrangement: str, buckets: int) -> Kind | None:
         """What merges must know of an arrangement; None if there is no such table or view."""
@@ -149,8 +163,14 @@ class Catalogue:
         if name not in self._entries:
             self._check_free(name)
             return False
-        if self._entries[name].planned.definition.request != definition.request:
+        known = self._entries[name].planned.definition
+        if known.request != definition.request:
             raise _exists("view", name)
+        if known.freshness != definition.freshness:
+            raise SchemaError(
+                f"view {name!r} exists with {_goal(known.freshness)}, not with {_goal(definition.freshness)}",
+                way_out=f"change it: engine.views[{name!r}].goal = ...",
+            )
         return True
 
     def check_unused(self, name: str) -> None:
@@ -208,6 +228,10 @@ class Catalogue:
     def _known(self) -> str:
         names = ", ".join([*self._tables, *self._entries])
         return f"known are: {names or 'none yet; register one with engine.table(...)'}"
+
+
+def _goal(freshness: Freshness | None) -> str:
+    return "no goal" if freshness is None else f"the goal {freshness}"
 
 
 def _exists(what: str, name: str) -> SchemaError:

@@ -14,6 +14,7 @@ from headrace.errors import StorageError
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.plan.join import JoinPlan
+from headrace.thrifty.goal import Freshness
 from headrace.thrifty.strategy import WINDOW_JOIN
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class Definition:
 
     request: Request
     choice: Choice | None = None
+    freshness: Freshness | None = None  # how fresh the view has to be; None if every step brings it up to date
 
     @property
     def kind(self) -> str:
@@ -200,7 +202,14 @@ class Definition:
             choice = asdict(self.choice)
             if self.choice.plan is not None:
                 choice["plan"]["kind"] = next(k for k, plan in _PLANS.items() if isinstance(self.choice.plan, plan))
-        return {"version": VERSION, "kind": self.kind, "request": asdict(self.request), "choice": choice}
+        fresh = None if self.freshness is None else self.freshness.to_json()
+        return {
+            "version": VERSION,
+            "kind": self.kind,
+            "request": asdict(self.request),
+            "choice": choice,
+            "freshness": fresh,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Definition:
@@ -217,7 +226,12 @@ class Definition:
         if choice is not None and choice["plan"] is not None:
             plan = dict(choice["plan"])
             choice = {**choice, "plan": _made(_PLANS[plan.pop("kind")], plan)}
-        return cls(request, None if choice is None else Choice(**choice))
+        fresh = data.get("freshness")
+        return cls(
+            request,
+            None if choice is None else Choice(**choice),
+            None if fresh is None else Freshness.from_json(fresh),
+        )
 
 
 def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:

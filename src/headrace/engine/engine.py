@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from headrace.engine.access import Access, SparkSide
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.goals import check_goal
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import columns_of, input_of
 from headrace.engine.kinds import handle_class
@@ -32,16 +34,19 @@ from headrace.engine.opening import BAD_ROWS, check_options, location_at, one_of
 from headrace.engine.planning import Planner
 from headrace.engine.recompute import Recomputer
 from headrace.engine.requests import covariance_request, model_request, view_request
+from headrace.engine.scheduler import Scheduler
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
-from headrace.errors import BadRowsError
+from headrace.errors import BadRowsError, StepFailedError
 from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.sql.session import SqlSession
+from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
+from headrace.thrifty.schedule import Progress, now
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
@@ -96,7 +101,7 @@ class Engine:
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
             self._calibration = Calibration(self.location, spark)
             with_spark = SparkSide(spark, self._sql.spark, self._planner, self._calibration)
-            self._access = Access(self._catalogue, self._store, with_spark)
+            self._access = Access(self._catalogue, self._store, with_spark, self)
             self._streams: Any = None
             for definition in self._store.snapshot.tables.values():
                 self._add_table(TableSchema.from_json(definition))
@@ -106,8 +111,10 @@ class Engine:
             self._store.close()
             raise
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
+        self._scheduler = Scheduler(self._maintenance.goals, self._lock, self._fire_due)
         if not read_only:
             self._upkeep.start()
+            self._scheduler.wake()
         if calibrate and not read_only:
             self._calibration.start()
 
@@ -211,8 +218,11 @@ class Engine:
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
         final: bool = False,
+        goal: Goal | None = None,
+        trigger: Trigger | None = None,
+        infeasible: str = "best",
     ) -> View:
-        """Create a view and fill it from its tables; from then on every step keeps it fresh.
+        """Create a view and fill it from its tables; from then on it is kept fresh, by every step or as its goal says.
 
         Unsupported SQL is refused here. Creating the same view again returns the existing view.
 
@@ -227,11 +237,16 @@ class Engine:
         partition : the variable by whose values the work is spread over buckets.
         final : windows of time that are over by the table's watermark leave the state, and their rows become final
             (`View.finals`). The view groups by a window of the watermark column, as in `GROUP BY window(ts, '1 hour')`.
+        goal : how fresh the answer has to be: `hr.TargetLag("5 s")`, `hr.FinalWork(0.2)`, `hr.Manual()` or
+            `hr.Budget("10 cpu seconds per minute")`. Without a goal, every step brings it up to date.
+        trigger : when an answer is wanted: `hr.EveryRows(100_000)`, `hr.Every("1 minute")`, `hr.AtWindowEnd()` or
+            `hr.OnRefresh()`. Without a trigger, as soon as the goal allows it.
+        infeasible : a goal that no plan can reach is approached ("best") or refused ("fail").
         """
         definition = view_request(
             name, sql, strategy=strategy, refresh=refresh, order=order, partition=partition, final=final
         )
-        handle = self._create(name, definition)
+        handle = self._create(name, definition, freshness_of(name, goal, trigger, infeasible))
         assert isinstance(handle, View)
         return handle
 
@@ -245,6 +260,9 @@ class Engine:
         refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
+        goal: Goal | None = None,
+        trigger: Trigger | None = None,
+        infeasible: str = "best",
     ) -> Covariance:
         """Keep the count, the sums and the sums of products of some columns of a query: what regression needs.
 
@@ -255,12 +273,12 @@ class Engine:
         over : the rows, as a SELECT over one table or a join. `GROUP BY column, ...` at its end keeps one set of
             moments per group.
         features : columns of the query, all numeric ones by default.
-        strategy, refresh, order, partition : as for `view`.
+        strategy, refresh, order, partition, goal, trigger, infeasible : as for `view`.
         """
         definition = covariance_request(
             name, over, features, strategy=strategy, refresh=refresh, order=order, partition=partition
         )
-        handle = self._create(name, definition)
+        handle = self._create(name, definition, freshness_of(name, goal, trigger, infeasible))
         assert isinstance(handle, Covariance)
         return handle
 
@@ -274,6 +292,9 @@ class Engine:
         refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
+        goal: Goal | None = None,
+        trigger: Trigger | None = None,
+        infeasible: str = "best",
     ) -> Model:
         """Keep a model that follows the data: whenever it is read, it is the model of the data as of the last step.
 
@@ -281,12 +302,12 @@ class Engine:
         ----------
         model : what to fit, as in `hr.LinearRegression(label="price")`.
         over : the training rows, as for `covariance`; with GROUP BY there is one model per group.
-        strategy, refresh, order, partition : as for `view`.
+        strategy, refresh, order, partition, goal, trigger, infeasible : as for `view`.
         """
         definition = model_request(
             name, model, over, strategy=strategy, refresh=refresh, order=order, partition=partition
         )
-        handle = self._create(name, definition)
+        handle = self._create(name, definition, freshness_of(name, goal, trigger, infeasible))
         assert isinstance(handle, Model)
         return handle
 
@@ -339,14 +360,19 @@ class Engine:
         assert isinstance(handle, WindowJoinView)
         return handle
 
-    def _create(self, name: str, definition: Definition) -> Handle:
+    def _create(self, name: str, definition: Definition, freshness: Freshness | None = None) -> Handle:
+        definition = replace(definition, freshness=freshness)
         with self._lock:
             check_name(name, "view")
             if self._catalogue.same_view(name, definition):
                 return self._catalogue.handles[name]
-            planned, filled = self._maintenance.fill(name, self._plan(name, definition))
+            planned = self._plan(name, definition)
+            if freshness is not None:
+                check_goal(name, planned, freshness, self._catalogue)
+            planned, filled = self._maintenance.fill(name, planned)
             stored = planned.definition.to_json()
-            self._store.commit(self._store.next_record(views={name: stored}, buckets=filled))
+            goals = {} if freshness is None else {name: Progress(fired=now(), step=self.step).to_json()}
+            self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
             return self._add_view(name, planned)
 
     def drop(self, name: str) -> None:
@@ -393,7 +419,47 @@ class Engine:
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             inputs = {name: input_of(self._catalogue.table(name).schema, given) for name, given in changes.items()}
             self._upkeep.make_room()
-            return self._maintenance.step(inputs, mode, source, start)
+            step = self._maintenance.step(inputs, mode, source, start)
+            self._scheduler.wake()
+            return step
+
+    def refresh(self, *names: str) -> Step:
+        """Bring views with goals up to date now, as a step without rows: the ones named, or all of them."""
+        start = time.perf_counter()
+        with self._lock:
+            known = self._maintenance.goals.waiting
+            for name in names:
+                self._catalogue.view(name)
+            step = self._maintenance.fire(names or known, start)
+            self._scheduler.wake()
+        failed = {name: self._maintenance.goals.progress(name).failed for name in names if name in known}
+        for name, why in failed.items():
+            if why:
+                raise StepFailedError(
+                    f"view {name!r} could not be refreshed: {why}",
+                    way_out="correct or delete the rows that it fails on, and refresh it again; until then its answer "
+                    "is that of the last trigger",
+                )
+        return step
+
+    def set_goal(self, name: str, freshness: Freshness | None) -> None:
+        """Change how fresh a view has to be, or when; None lets it follow every step. As `View.goal = ...`."""
+        with self._lock:
+            self._catalogue.view(name)
+            planned = self._catalogue.views[name]
+            if freshness is not None:
+                check_goal(name, planned, freshness, self._catalogue)
+            if planned.definition.freshness is not None:
+                self.refresh(name)  # what waits belongs to the old goal
+            changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
+            before = self._maintenance.goals.progress(name)
+            progress = replace(before, fired=now(), step=self.step, paces={}, expected=0.0, credit=0.0)
+            record = self._store.next_record(
+                views={name: changed.definition.to_json()}, goals={name: progress.to_json()}
+            )
+            self._store.commit(record)
+            self._catalogue.replan({name: changed})
+            self._scheduler.wake()
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
@@ -425,19 +491,29 @@ class Engine:
         self._sources().start()
 
     def stop(self) -> None:
-        """Stop all streams after their current step."""
+        """Stop all streams after their current step; what went wrong beside them is raised here."""
         self._sources().stop()
+        self._scheduler.raise_trouble()
 
     def process_available(self) -> None:
-        """Process the data that all streams have now, then return."""
+        """Process the data that all streams have now, then return.
+
+        With that the data is complete: views with goals are brought up to date, but for those that wait for `refresh`.
+        """
         self._sources().process_available()
+        with self._lock:
+            waiting = self._maintenance.goals.waiting
+            complete = [name for name, fresh in waiting.items() if not isinstance(fresh.trigger, OnRefresh)]
+            if any(self._maintenance.goals.progress(name).first is not None for name in complete):
+                self._maintenance.fire(complete, time.perf_counter())
 
     # -- care ---------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """Tables, views, sources and sizes, as plain values."""
         found = self._store.read(lambda reader: status_of(self._catalogue, reader))
-        return found | self._upkeep.trouble()
+        trouble = {} if self._scheduler.trouble is None else {"scheduler": str(self._scheduler.trouble)}
+        return found | self._upkeep.trouble() | trouble
 
     def compact(self) -> None:
         """Do all merges that steps owe, and wait for them.
@@ -459,6 +535,7 @@ class Engine:
             if self._streams is not None:
                 self._streams.stop()
         finally:
+            self._scheduler.stop()
             self._calibration.stop()
             self._upkeep.stop()
             self._store.close()
@@ -480,6 +557,10 @@ class Engine:
             self._catalogue.table(table)
             self._store.commit(self._store.next_record(**{what: {table: []}}))
             self._store.remove_orphans()
+
+    def _fire_due(self) -> None:
+        self._upkeep.make_room()
+        self._maintenance.fire((), time.perf_counter())
 
     def _add_table(self, schema: TableSchema) -> None:
         self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])

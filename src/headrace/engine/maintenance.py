@@ -7,7 +7,7 @@ and the step exists from the moment of the commit at its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
 from headrace.engine.definition import PlannedView
 from headrace.engine.filling import fill
+from headrace.engine.goals import Advance, Goals, pending_of
 from headrace.engine.late import Late, without_late
 from headrace.engine.recompute import Recomputer, recomputed
 from headrace.engine.step import Step
@@ -35,12 +36,14 @@ from headrace.runtime.program import (
     Program,
     TableTask,
     ViewTask,
+    pending_arrangement,
     table_arrangement,
     view_arrangement,
     why_catalyst,
 )
 from headrace.runtime.runwriter import discard
 from headrace.runtime.stages import run_later_stages
+from headrace.thrifty.schedule import now
 from headrace.thrifty.statistics import watched
 
 Source = tuple[str, int]
@@ -55,6 +58,7 @@ class Maintenance:
         self._step_runner = step_runner
         self._recomputer = recomputer
         self._windows = Windows(store, step_runner)
+        self.goals = Goals(catalogue, store, step_runner, recomputer, self._windows)
 
     def committed_before(self, source: Source) -> bool:
         """Whether the step of a micro-batch has been committed already."""
@@ -77,19 +81,54 @@ class Maintenance:
         return step
 
     def _step(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
+        began = now()
         shifted = self._shifted(inputs)
         before = self._catalogue.replan(shifted)
         tables, views = self._catalogue.tables, self._catalogue.views
+        followed = {name: view for name, view in views.items() if view.definition.freshness is None}
         program = self._program(tuple(self._table_task(name) for name in inputs), views)
         analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
         try:
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
-            outcome = replace(self._windows.close(outcome, program, tables, views), late=late)
+            outcome = replace(self._windows.close(outcome, program, tables, followed), late=late)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
-            return self._commit(inputs, outcome, source, start, definitions)
+            rows = _rows_of(inputs, outcome)
+            advance = self._advance(outcome, rows, began) if len(followed) < len(views) else Advance()
+            return self._commit(rows, outcome, source, start, definitions, advance)
         except BaseException:
             self._catalogue.replan(before)
             raise
+
+    def fire(self, wanted: Collection[str], start: float) -> Step:
+        """Fire the triggers of some views, and those that are due by the clock, as a step without rows."""
+        outcome = Outcome(BucketResult(), "driver", "no rows came", {})
+        try:
+            step = self._commit({}, outcome, None, start, {}, self._advance(outcome, {}, now(), wanted))
+        except BaseException:
+            self._store.roll_back()
+            raise
+        return step
+
+    def _advance(self, outcome: Outcome, rows: Mapping[str, int], began: int, wanted: Collection[str] = ()) -> Advance:
+        advance = self.goals.advance(self._flush_program, outcome.result, rows, outcome.watermarks, began, wanted)
+        outcome.result.add(replace(advance.result, changes={}))
+        return advance
+
+    def _flush_program(self, views: Mapping[str, PlannedView], changed: Arrangements) -> Program:
+        """A program without rows over views, given what the step has changed so far."""
+        snapshot = self._store.snapshot
+        names = [
+            arrangement
+            for name, view in views.items()
+            for arrangement in (
+                *(view_arrangement(name, part) for part in view.kernel.arrangements),
+                *pending_of(name, view),
+            )
+        ]
+        base = self._program((), views)
+        return replace(
+            base, state={name: snapshot.arrangements.get(name, {}) | changed.get(name, {}) for name in names}
+        )
 
     def _recomputed(self, outcome: Outcome) -> Outcome:
         """Recompute those recomputed views that read a changed table."""
@@ -97,7 +136,7 @@ class Maintenance:
         due = {
             name: kernel
             for name, kernel in recomputed(self._catalogue.kernels).items()
-            if any(table_arrangement(table) in changed for table in kernel.tables)
+            if self.goals.of(name) is None and any(table_arrangement(table) in changed for table in kernel.tables)
         }
         if not due:
             return outcome
@@ -159,7 +198,11 @@ class Maintenance:
 
     def _table_task(self, name: str) -> TableTask:
         layout, views = self._catalogue.tables[name], self._catalogue.views
-        tasks = [task for view, planned in views.items() for task in _view_tasks(view, planned.kernel, name)]
+        tasks = [
+            replace(task, waits=planned.definition.freshness is not None)
+            for view, planned in views.items()
+            for task in _view_tasks(view, planned.kernel, name)
+        ]
         return TableTask(layout, _numbered(tasks), store=layout.schema.kept)
 
     def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
@@ -168,7 +211,15 @@ class Maintenance:
             view_arrangement(view.name, part)
             for task in tasks
             for view in task.views
+            if not view.waits
             for part in view.kernel.arrangements
+        }
+        needed |= {
+            pending_arrangement(view.name, part)
+            for task in tasks
+            for view in task.views
+            if view.waits
+            for part in view.kernel.inlets
         }
         return Program(
             version=snapshot.version + 1,
@@ -193,23 +244,18 @@ class Maintenance:
 
     def _commit(
         self,
-        inputs: Inputs,
+        rows: dict[str, int],
         outcome: Outcome,
         source: Source | None,
         start: float,
         definitions: Mapping[str, Any],
+        advance: Advance,
     ) -> Step:
         result, snapshot = outcome.result, self._store.snapshot
         quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
         step = Step(
             number=snapshot.step + 1,
-            rows={
-                # Only the tasks know how many rows a Spark DataFrame had.
-                name: len(given) - quarantined.get(name, 0)
-                if isinstance(given, ChangeBatch)
-                else result.seen.get(name, result.passed.get(name, (0, 0))[0])
-                for name, given in inputs.items()
-            },
+            rows=rows,
             seconds=time.perf_counter() - start,
             state_bytes=0,
             views={name: result.summaries[name] for name in self._catalogue.views if name in result.summaries},
@@ -225,7 +271,7 @@ class Maintenance:
                 step=step.number,
                 buckets=buckets,
                 views=dict(definitions),
-                changes=result.changes,
+                **self._told(result, advance),
                 sources=dict([source]) if source else {},
                 quarantine=_with_files(snapshot.quarantine, outcome.bad),
                 watermarks=outcome.watermarks,
@@ -234,7 +280,32 @@ class Maintenance:
                 summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
             )
         )
+        if advance.undone:
+            self._store.remove_orphans()
         return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
+
+    def _told(self, result: BucketResult, advance: Advance) -> dict[str, Any]:
+        """What a record says of views with goals, and of the changes of all views."""
+        snapshot, told = self._store.snapshot, dict(result.changes)
+        unshown = dict(snapshot.unshown)
+        published = []
+        for name in self.goals.waiting:
+            ahead = [*unshown.pop(name, []), *advance.result.changes.get(name, [])]
+            if name in advance.fired:
+                told[name] = ahead
+                published += [view_arrangement(name, part) for part in self._catalogue.kernels[name].arrangements]
+                continue
+            if name in snapshot.changes:
+                told[name] = snapshot.changes[name]
+            if ahead:
+                unshown[name] = ahead
+        return {
+            "changes": told,
+            "unshown": unshown,
+            "goals": advance.goals(),
+            "shown": advance.shown,
+            "published": tuple(published),
+        }
 
     def _rows_after(self, table: str, changed: Arrangements) -> int:
         """How many rows a table has after a step that changed some of its buckets."""
@@ -246,6 +317,19 @@ class Maintenance:
 def _with_files(before: Mapping[str, list[str]], aside: Mapping[str, Aside]) -> dict[str, list[str]]:
     """The files of rows set aside, per table that a step adds some to."""
     return {name: [*before.get(name, []), *added.files] for name, added in aside.items()}
+
+
+def _rows_of(inputs: Inputs, outcome: Outcome) -> dict[str, int]:
+    """How many changed rows of each table a step has applied."""
+    result = outcome.result
+    quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
+    return {
+        # Only the tasks know how many rows a Spark DataFrame had.
+        name: len(given) - quarantined.get(name, 0)
+        if isinstance(given, ChangeBatch)
+        else result.seen.get(name, result.passed.get(name, (0, 0))[0])
+        for name, given in inputs.items()
+    }
 
 
 def _traffic(result: BucketResult) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from headrace.runtime.log import Arrangements, BucketState, RunRef, Snapshot
 from headrace.runtime.merges import merge_owed
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+from headrace.thrifty.schedule import Progress, progress_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +75,7 @@ class Reader:
     @property
     def arrangements(self) -> Arrangements:
         """All arrangements, by name: those of tables, of parts of views, and of final groups."""
-        return self._snapshot.arrangements
+        return self._snapshot.read
 
     @property
     def version(self) -> int:
@@ -141,6 +142,10 @@ class Reader:
     def watermark(self, table: str) -> int | None:
         """The watermark of a table, in microseconds since 1970; None if it has none yet."""
         return self._snapshot.watermarks.get(table)
+
+    def progress(self, view: str) -> Progress:
+        """How far a view with a goal is."""
+        return progress_of(self._snapshot.goals, view)
 
     # -- views --------------------------------------------------------------------------------------------------
 

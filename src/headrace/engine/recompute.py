@@ -85,7 +85,9 @@ class Recomputed(ViewKernel, ABC):
     def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         return {}
 
-    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+    def reduce(
+        self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()
+    ) -> Reduced:
         return Reduced()
 
 

@@ -215,7 +215,13 @@ class Store:
     def next_record(self, **changes: Any) -> Record:
         """A record that follows the current snapshot and keeps the summary of the last step."""
         snapshot = self.snapshot
-        base = Record(snapshot.version + 1, snapshot.step, changes=snapshot.changes, summary=snapshot.summary)
+        base = Record(
+            snapshot.version + 1,
+            snapshot.step,
+            changes=snapshot.changes,
+            unshown=snapshot.unshown,
+            summary=snapshot.summary,
+        )
         return replace(base, **changes)
 
     def close(self) -> None:

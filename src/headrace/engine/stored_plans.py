@@ -100,6 +100,7 @@ def _digest(store: Store, tables: Iterable[str], definition: Definition) -> str:
     """A fingerprint of all that a plan follows from."""
     settings, schemas = store.settings, {table: store.snapshot.tables[table] for table in tables}
     said = definition.to_json()
+    del said["freshness"]  # how fresh a view is has no part in how it is kept
     if said["choice"] is not None:
         said["choice"]["shifts"] = {}  # they are put into the plan when it is read
     made_from = [_FORMAT, __version__, settings.seed, settings.buckets, settings.sql, schemas, said]

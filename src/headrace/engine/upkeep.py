@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.engine.store import Store
 from headrace.errors import HeadraceError
-from headrace.runtime.log import Arrangements, BucketState, Record
+from headrace.runtime.log import PENDING, Arrangements, BucketState, Record
 from headrace.runtime.merges import Kind, Merge, Merging, Replacement, merge_owed
 from headrace.runtime.runwriter import RunWriter
 
@@ -111,7 +111,7 @@ class Upkeep:
                 for bucket in states:
                     key = name, bucket
                     runs = len(now.get(bucket, _NONE).runs)
-                    _put(self._behind, key, runs > MOST_RUNS)
+                    _put(self._behind, key, runs > MOST_RUNS and not name.startswith(PENDING))
                     _put(self._owed, key, key not in self._busy and self._merge(key) is not None)
             if self._owed and self._thread is None and not self._is_stopped:
                 self._thread = threading.Thread(target=self._run, name="headrace-upkeep", daemon=True)

@@ -123,6 +123,22 @@ class Windows:
             if mark is not None:
                 self._run([_task(name, view, windows, mark, snapshot.step)], program, result, by_job=False)
 
+    def close_flushed(
+        self,
+        name: str,
+        view: PlannedView,
+        tables: Mapping[str, TableLayout],
+        program: Program,
+        result: BucketResult,
+        marks: Mapping[str, int],
+    ) -> None:
+        """Close the windows that are over in a view whose trigger has fired; `marks` are those that the step moved."""
+        snapshot = self._store.snapshot
+        windows = windows_of(name, view, {table: layout.schema for table, layout in tables.items()})
+        mark = marks.get(windows.table, snapshot.watermarks.get(windows.table))
+        if mark is not None:
+            self._run([_task(name, view, windows, mark, snapshot.step + 1)], program, result, by_job=False)
+
     def _run(self, tasks: list[ClosingTask], program: Program, result: BucketResult, by_job: bool) -> None:
         for task in tasks:
             written = result.files()

@@ -7,7 +7,7 @@ task sees all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -18,10 +18,21 @@ from numpy.typing import NDArray
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.bucket import Bucket, part_name
 from headrace.factorized.delta import grouped
-from headrace.factorized.maintenance import MaintenancePlan, Stage, passed_on
+from headrace.factorized.maintenance import MaintenancePlan, Stage, View, passed_on
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.delta import split
-from headrace.operators.kernel import Evaluated, Incoming, InOnePass, Lifted, MapSide, Reduced, Sent, State, ViewKernel
+from headrace.operators.kernel import (
+    Evaluated,
+    Incoming,
+    Inlet,
+    InOnePass,
+    Lifted,
+    MapSide,
+    Reduced,
+    Sent,
+    State,
+    ViewKernel,
+)
 from headrace.plan.join import JoinPlan, Source
 from headrace.relation import kernels
 from headrace.relation.columns import take_column
@@ -133,6 +144,24 @@ class JoinView(ViewKernel):
                 residences[part] = Residence(self.buckets, partial(_word, at=at), by_key=by_key)
         return InOnePass(replace(self, buckets=1), residences)
 
+    @cached_property
+    def inlets(self) -> Mapping[str, Inlet]:
+        out = {}
+        for relation, trigger in self.plan.by_relation.items():
+            view = self.plan.views[trigger.leaf]
+            copied = view.replicated and self.plan.stages[view.stage].partition is not None
+            out[relation] = Inlet(self.algebra.group(trigger.leaf), 0, self._leaf_residence(view), copied)
+        return out
+
+    def _leaf_residence(self, view: View) -> Residence | None:
+        partition = self.plan.stages[view.stage].partition
+        if view.replicated:
+            return Residence(self.buckets, None, 0)
+        if partition is None or partition not in view.keys:
+            return None
+        at = self.variables.slices(view.orders[0])[partition].start
+        return Residence(self.buckets, partial(_word, at=at))
+
     def _bound(self, number: int, order: int) -> Iterator[tuple[str, ...]]:
         """The variables whose values are known wherever a view is searched in one of its orders."""
         for trigger in self.plan.triggers:
@@ -205,7 +234,9 @@ class JoinView(ViewKernel):
                 out[bucket] = Run(heads, payload, stored)
         return out
 
-    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+    def reduce(
+        self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()
+    ) -> Reduced:
         if stage == self.plan.levels:
             return self.answer.reduce(state, incoming)
         done = Reduced()

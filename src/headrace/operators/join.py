@@ -110,13 +110,14 @@ class JoinLayout(OperatorLayout):
         yield from to.deliver(rows, self.parts[side], changes)
 
     def decides(self, part: str, places: Places) -> Lead:
-        return partial(self.rows[self.side_of(part)].lead, places)
+        side = self.side_of(part)
+        return partial((self.rows[side] if part in self.parts else self.absent_rows(side)).lead, places)
 
     def searched_by(self, part: str, places: Places) -> bool:
         return all(place < self.node.keys for place in places)
 
     def side_of(self, part: str) -> int:
-        return self.parts.index(part)
+        return self.parts.index(part.removesuffix(".absent"))
 
     def operator(self, state: State) -> Operator:
         return JoinOperator(self, state)

@@ -7,7 +7,7 @@ tasks or Spark; the runtime knows nothing of aggregates or joins. This is the se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,6 +27,7 @@ State = Mapping[str, Sequence[AnyRun]]
 Incoming = Mapping[str, Sequence[Run]]
 Lifted = dict[int, dict[str, Run]]
 """Changes by bucket and by part."""
+ALL_INLETS = "rows"
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,28 @@ class Reduced:
     runs: dict[str, Run] = field(default_factory=dict)  # the change of each arrangement
     live: dict[str, int] = field(default_factory=dict)  # by how many live entries each grew (live, not stored)
     sent: list[Sent] = field(default_factory=list)  # changes for later stages
+    held: dict[str, list[Run]] = field(default_factory=dict)  # changes that wait at their inlets
     changes: Run | None = None  # the changed groups before and after, for readers
     summary: ViewChange | None = None
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """A part under which changes enter an operator of a view, where the runtime can hold them back.
+
+    Parameters
+    ----------
+    ring : adds up changes of the same key.
+    stage : the stage of the operator.
+    residence : in which bucket each entry lies; None if the entries do not tell.
+    copied : whether every bucket gets all changes, so that one bucket holds them for all.
+    """
+
+    ring: Group
+    stage: int
+    residence: Residence | None
+    copied: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,9 +189,24 @@ class ViewKernel(Protocol):
         """Lift and sum changed rows, by bucket."""
         ...
 
-    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
-        """Add what arrived in a bucket to its state."""
+    def reduce(
+        self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()
+    ) -> Reduced:
+        """Add what arrived in a bucket to its state; what is for inlets that wait is held."""
         ...
+
+    @property
+    def inlets(self) -> Mapping[str, Inlet]:
+        """Where changes enter the view; empty if they cannot be held back."""
+        return {}
+
+    @property
+    def holds(self) -> Mapping[str, tuple[str, ...]]:
+        """The inlets that wait and are flushed together, by the name of the path that begins there.
+
+        A view without operators has one path, of all its inlets.
+        """
+        return {ALL_INLETS: tuple(self.inlets)} if self.inlets else {}
 
     @property
     def seeds(self) -> Lifted:

@@ -53,6 +53,9 @@ class NotInLayout(JoinLayout):
             yield from ((bucket, self.seen_part, run) for bucket in range(to.buckets))
         yield from super().deliver(side, changes, to)
 
+    def side_of(self, part: str) -> int:
+        return 1 if part == self.seen_part else super().side_of(part)
+
     def operator(self, state: State) -> Operator:
         return NotInOperator(self, state)
 

@@ -7,7 +7,7 @@ knows where a bucket runs; the inline and the Spark executor both call the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from headrace.operators.keeping import Keeping
 from headrace.operators.kernel import (
     Evaluated,
     Incoming,
+    Inlet,
     InOnePass,
     Lifted,
     MapSide,
@@ -39,9 +40,10 @@ from headrace.operators.operator import Operator, OperatorLayout, given
 from headrace.operators.placement import Placement, Placer
 from headrace.operators.top import TopLayout
 from headrace.plan.expression import Expression
+from headrace.plan.paths import paths_of
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
 from headrace.relation.residence import Residence
-from headrace.rings import Group
+from headrace.rings import COUNT, Group
 
 _FEED = "feed"
 
@@ -147,18 +149,45 @@ class TreeView(ViewKernel):
         residences = {}
         for number, layout in enumerate(self.layouts):
             for part in layout.arrangements:
-                if part in self._shared:
-                    residences[part] = Residence(self.buckets, None, self.home(part, 0))
-                    continue
-                places = self.placement.lies[number, layout.side_of(part)]
-                if places == ():
-                    residences[part] = Residence(self.buckets, None, one_bucket(self.buckets))
-                    continue
-                lead = None if places is None else layout.decides(part, places)
-                if places is None or lead is None:
+                residence = self._residence(number, layout, part)
+                if residence is None:
                     return None
-                residences[part] = Residence(self.buckets, lead, by_key=layout.searched_by(part, places))
+                residences[part] = residence
         return InOnePass(replace(self, buckets=1), residences)
+
+    def _residence(self, number: int, layout: OperatorLayout, part: str) -> Residence | None:
+        """In which bucket each entry of a part lies; None if the entries do not tell."""
+        if part in self._shared:
+            return Residence(self.buckets, None, self.home(part, 0))
+        places = self.placement.lies[number, layout.side_of(part)]
+        if places == ():
+            return Residence(self.buckets, None, one_bucket(self.buckets))
+        lead = None if places is None else layout.decides(part, places)
+        if places is None or lead is None:
+            return None
+        return Residence(self.buckets, lead, by_key=layout.searched_by(part, places))
+
+    @cached_property
+    def inlets(self) -> Mapping[str, Inlet]:
+        out = {}
+        for number, layout in enumerate(self.layouts):
+            for part in (part for part in layout.accepts if part not in layout.first):
+                ring, stage = layout.arrangements.get(part, COUNT), self.placement.places[number].stage
+                out[part] = Inlet(ring, stage, self._residence(number, layout, part), part in self._shared)
+        return out
+
+    @cached_property
+    def holds(self) -> Mapping[str, tuple[str, ...]]:
+        """Changes wait before aggregates and tops, and those of tables before joins.
+
+        A join hands on at once what an operator gives it: its pairs wait before the next aggregate or top.
+        """
+        out = {}
+        for path in paths_of(self.tree):
+            layout = self.layouts[path.number]
+            parts = [part for part in layout.accepts if part not in layout.first]
+            out[path.name] = tuple(part for part in parts if not path.is_source or layout.side_of(part) == path.side)
+        return out
 
     @cached_property
     def seeds(self) -> Lifted:
@@ -182,12 +211,16 @@ class TreeView(ViewKernel):
             out.setdefault(bucket, {})[part] = run
         return out
 
-    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+    def reduce(
+        self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()
+    ) -> Reduced:
         operators: dict[int, Operator] = {}
         done = Reduced()
         for part, runs in incoming.items():
             number = self._owner[part]
-            if self.placement.places[number].stage == stage:
+            if part in waiting:
+                done.held.setdefault(part, []).extend(runs)
+            elif self.placement.places[number].stage == stage:
                 operator = self._operator(operators, number, state)
                 for run in runs:
                     operator.push(part, run)
@@ -196,7 +229,7 @@ class TreeView(ViewKernel):
         for number, place in enumerate(self.placement.places):
             operator_ = operators.get(number)
             if place.stage == stage and operator_ is not None:
-                done = self._run(number, operator_, bucket, state, operators, done)
+                done = self._run(number, operator_, bucket, state, operators, waiting, done)
         return done
 
     # -- one operator -------------------------------------------------------------------------------------------------
@@ -223,6 +256,7 @@ class TreeView(ViewKernel):
         bucket: int,
         state: State,
         operators: dict[int, Operator],
+        waiting: Collection[str],
         done: Reduced,
     ) -> Reduced:
         changes = operator.flush()
@@ -236,7 +270,7 @@ class TreeView(ViewKernel):
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
         if changes is not None and changes.rows:
             for feed_id, feed in self._readers[number]:
-                self._pass_on(feed_id, feed, number, changes, bucket, state, operators, done)
+                self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)
         return done
 
     @cached_property
@@ -256,6 +290,7 @@ class TreeView(ViewKernel):
         bucket: int,
         state: State,
         operators: dict[int, Operator],
+        waiting: Collection[str],
         done: Reduced,
     ) -> None:
         stage = self.placement.places[feed_id[0]].stage
@@ -265,7 +300,9 @@ class TreeView(ViewKernel):
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         here = stage == self.placement.places[number].stage
         for to, part, run in self._deliver(feed_id, fed(feed, changes, fields), bucket):
-            if here:
+            if here and part in waiting:
+                done.held.setdefault(part, []).append(run)
+            elif here:
                 self._operator(operators, feed_id[0], state).push(part, run)
             else:
                 done.sent.append(Sent(stage, to, part, run))

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace.runtime.location import Location, write_atomically
 
 CHECKPOINT_EVERY = 64
 RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
+PENDING = "pending/"  # begins the names of arrangements of changes that wait at an inlet of a view
 FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
 
 
@@ -75,14 +77,17 @@ class Record:
     watermarks: dict[str, int] = field(default_factory=dict)  # of tables, in microseconds since 1970
     late: dict[str, list[str]] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # rows of a table that a step changes, on average
+    goals: dict[str, Any] = field(default_factory=dict)  # how far each view with a goal is
+    shown: Arrangements = field(default_factory=dict)  # what readers see of answers that are ahead of their triggers
+    published: tuple[str, ...] = ()  # arrangements of which readers see the state again
+    unshown: Changes = field(default_factory=dict)  # the changes of answers that readers do not see yet
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
-            "buckets": {
-                name: {bucket: state.to_json() for bucket, state in buckets.items()}
-                for name, buckets in self.buckets.items()
-            },
+            "buckets": _states_to_json(self.buckets),
+            "shown": _states_to_json(self.shown),
             "changes": {name: [run.to_json() for run in runs] for name, runs in self.changes.items()},
+            "unshown": {name: [run.to_json() for run in runs] for name, runs in self.unshown.items()},
         }
         text = json.dumps(data, separators=(",", ":")).encode()
         return text + f"\n{zlib.crc32(text):08x}\n".encode()
@@ -98,12 +103,26 @@ class Record:
             raise CorruptFileError(
                 f"commit record {path} is damaged: {error}", way_out="restore the log folder from a backup"
             ) from error
-        data["buckets"] = {
-            name: {int(bucket): BucketState.from_json(state) for bucket, state in buckets.items()}
-            for name, buckets in data["buckets"].items()
-        }
-        data["changes"] = {name: [RunRef(*run) for run in runs] for name, runs in data["changes"].items()}
-        return cls(**(data | {"dropped": tuple(data["dropped"]), "removed": tuple(data["removed"])}))
+        for name in ("buckets", "shown"):
+            data[name] = _states_from_json(data.get(name, {}))
+        for name in ("changes", "unshown"):
+            data[name] = {view: [RunRef(*run) for run in runs] for view, runs in data.get(name, {}).items()}
+        for name in ("dropped", "removed", "published"):
+            data[name] = tuple(data.get(name, ()))
+        return cls(**data)
+
+
+def _states_to_json(arrangements: Arrangements) -> dict[str, Any]:
+    return {
+        name: {bucket: state.to_json() for bucket, state in buckets.items()} for name, buckets in arrangements.items()
+    }
+
+
+def _states_from_json(data: dict[str, Any]) -> Arrangements:
+    return {
+        name: {int(bucket): BucketState.from_json(state) for bucket, state in buckets.items()}
+        for name, buckets in data.items()
+    }
 
 
 @dataclass
@@ -122,6 +141,14 @@ class Snapshot:
     watermarks: dict[str, int] = field(default_factory=dict)
     late: dict[str, list[str]] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
+    goals: dict[str, Any] = field(default_factory=dict)
+    shown: Arrangements = field(default_factory=dict)
+    unshown: Changes = field(default_factory=dict)
+
+    @cached_property
+    def read(self) -> Arrangements:
+        """All arrangements as readers see them: an answer that is ahead of its trigger is that of the last trigger."""
+        return self.arrangements | self.shown if self.shown else self.arrangements
 
     def after(self, record: Record) -> Snapshot:
         """The snapshot that a record leads to; shares with this one what did not change."""
@@ -129,10 +156,15 @@ class Snapshot:
         for name, buckets in record.buckets.items():
             arrangements[name] = arrangements.get(name, {}) | buckets
         tables, views = self.tables | record.tables, self.views | record.views
-        watermarks, rates = self.watermarks | record.watermarks, self.rates | record.rates
+        watermarks, rates, goals = (
+            self.watermarks | record.watermarks,
+            self.rates | record.rates,
+            self.goals | record.goals,
+        )
         for name in record.removed:
-            for known in (tables, views, watermarks, rates):
+            for known in (tables, views, watermarks, rates, goals):
                 known.pop(name, None)
+        gone = {*record.dropped, *record.published}
         return Snapshot(
             record.version,
             record.step,
@@ -146,6 +178,9 @@ class Snapshot:
             watermarks,
             _present(self.late | record.late),
             rates,
+            goals,
+            {name: buckets for name, buckets in (self.shown | record.shown).items() if name not in gone},
+            {name: runs for name, runs in record.unshown.items() if name in views},
         )
 
     def record(self) -> Record:
@@ -163,15 +198,20 @@ class Snapshot:
             watermarks=self.watermarks,
             late=self.late,
             rates=self.rates,
+            goals=self.goals,
+            shown=self.shown,
+            unshown=self.unshown,
         )
 
     def runs(self) -> Iterator[RunRef]:
-        """All runs that belong to this snapshot: of its state, and the changes of views in the last step."""
-        for buckets in self.arrangements.values():
-            for state in buckets.values():
-                yield from state.runs
-        for runs in self.changes.values():
-            yield from runs
+        """All runs that belong to this snapshot: of its state, and the changes of views that it tells of."""
+        for arrangements in (self.arrangements, self.shown):
+            for buckets in arrangements.values():
+                for state in buckets.values():
+                    yield from state.runs
+        for changes in (self.changes, self.unshown):
+            for runs in changes.values():
+                yield from runs
 
     def files(self) -> set[str]:
         """Names of all files in runs/ that this snapshot needs."""

@@ -18,7 +18,7 @@ from headrace.relation.run import Run
 from headrace.relation.run import merge as summed
 from headrace.rings import Group
 from headrace.runtime.location import Location
-from headrace.runtime.log import RECENT, BucketState, RunRef
+from headrace.runtime.log import PENDING, RECENT, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import is_table
 from headrace.runtime.runwriter import RunWriter
@@ -89,6 +89,8 @@ def merge_owed(arrangement: str, states: States, bucket: int, buckets: int) -> M
     """The merge that a bucket of an arrangement owes; None if it owes none."""
     state = states.get(bucket, BucketState())
     sizes = [ref.rows for ref in state.runs]
+    if arrangement.startswith(PENDING):
+        return None  # what waits is merged by the steps that add to it, and gone when it is flushed
     if bucket != RECENT:
         due = owed(sizes, state.live)
         return Merge(arrangement, bucket, tuple(state.runs[i] for i in due)) if due else None

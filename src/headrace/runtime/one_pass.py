@@ -16,6 +16,7 @@ from headrace.relation.residence import Residence, first_word
 from headrace.rings import Group
 from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.merges import Kind, Merge, Merging
+from headrace.runtime.pending import residences_of
 from headrace.runtime.program import BucketResult, Program, table_arrangement, view_arrangement
 from headrace.runtime.runwriter import discard
 
@@ -24,27 +25,35 @@ from headrace.runtime.runwriter import discard
 MOST_ROWS, MOST_ROWS_PER_BUCKET = 200_000, 4_000
 
 
+def is_small(program: Program, rows: int, threads: int) -> bool:
+    """Whether so many rows are done in one pass over all buckets."""
+    return program.buckets > 1 and rows <= max(MOST_ROWS // threads, MOST_ROWS_PER_BUCKET * program.buckets)
+
+
 def passes(program: Program, rows: int, threads: int = 1) -> list[Program]:
     """The passes of a step that changes so many rows: one over all buckets at once, and one from bucket to bucket.
 
     The second is only for views that cannot be kept otherwise. A step of many rows has no other.
     """
-    if program.buckets == 1 or rows > max(MOST_ROWS // threads, MOST_ROWS_PER_BUCKET * program.buckets):
+    if not is_small(program, rows, threads):
         return [program]
     residences: dict[str, Residence] = {}
     at_once, others = [], []
     for task in program.tables:
         residences[table_arrangement(task.name)] = Residence(program.buckets, first_word)
-        views = []
+        views, left = [], []
         for view in task.views:
             way = view.kernel.in_one_pass
-            if way is not None:
-                views.append(replace(view, kernel=way.kernel))
-                residences |= {view_arrangement(view.name, part): found for part, found in way.residences.items()}
+            held = residences_of(view.name, view.kernel) if view.waits else {}
+            if way is None or held is None:
+                left.append(view)
+                continue
+            views.append(replace(view, kernel=way.kernel))
+            residences |= held
+            residences |= {view_arrangement(view.name, part): found for part, found in way.residences.items()}
         at_once.append(replace(task, views=tuple(views)))
-        left = tuple(view for view in task.views if view.kernel.in_one_pass is None)
         if left:
-            others.append(replace(task, views=left, store=False, views_only=True))
+            others.append(replace(task, views=tuple(left), store=False, views_only=True))
     first = replace(program, buckets=1, tables=tuple(at_once), residences=residences)
     return [first, replace(program, tables=tuple(others))] if others else [first]
 

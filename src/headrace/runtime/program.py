@@ -23,11 +23,13 @@ from headrace.relation.change import BadRows
 from headrace.relation.layout import TableLayout
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run
+from headrace.relation.runset import AnyRun
 from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
 from headrace.runtime.aside import AsideWriter, Found
 from headrace.runtime.location import Location
-from headrace.runtime.log import FINAL, Arrangements, BucketState, Changes
+from headrace.runtime.log import FINAL, PENDING, Arrangements, BucketState, Changes, RunRef
+from headrace.runtime.openruns import OPEN
 from headrace.runtime.runwriter import RunWriter
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ _TABLE = "table/"
 def table_arrangement(table: str) -> str:
     """Name a table's arrangement in the commit log."""
     return f"{_TABLE}{table}"
+
+
+def pending_arrangement(view: str, part: str) -> str:
+    """Name the arrangement of the changes that wait at an inlet of a view."""
+    return f"{PENDING}{view}/{part}"
 
 
 def is_table(arrangement: str) -> bool:
@@ -76,6 +83,7 @@ class ViewTask:
     kernel: ViewKernel
     side: MapSide
     prefix: str | None  # columns evaluated by Catalyst begin with it; None: evaluated natively from the table's columns
+    waits: bool = False  # its changes are held at the inlets of the view
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,29 @@ class TableTask:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A run that waited at an inlet, or the share of it that one bucket has."""
+
+    root: str
+    ref: RunRef
+    bucket: int | None = None
+
+    def opened(self) -> AnyRun:
+        """Open the run."""
+        run = OPEN.one(self.root, self.ref)
+        return run if self.bucket is None else run.in_bucket(self.bucket)
+
+
+@dataclass(frozen=True)
+class Flush:
+    """What a view does with changes that waited: those of some inlets go on, and the others wait further."""
+
+    kernel: ViewKernel
+    flushed: frozenset[str]
+    waiting: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Program:
     """One step: tables, views, the state before it, and where its files go."""
 
@@ -116,6 +147,7 @@ class Program:
     seeds: Mapping[str, Lifted] = field(default_factory=dict)  # changes that new views get before any row
     between: Between | None = field(default=None, compare=False)
     residences: Mapping[str, Residence] | None = None  # by arrangement: the step changes all buckets in one pass
+    flushes: Mapping[str, Flush] = field(default_factory=dict)  # by view, for a program without rows
 
     def __getstate__(self) -> dict[str, object]:
         """The program as tasks get it: without `between`, which needs the driver's session."""
@@ -138,7 +170,14 @@ class Program:
     @cached_property
     def views(self) -> dict[str, ViewKernel]:
         """The views that the step maintains."""
-        return {view.name: view.kernel for task in self.tables for view in task.views}
+        flushed = {name: flush.kernel for name, flush in self.flushes.items()}
+        return flushed | {view.name: view.kernel for task in self.tables for view in task.views}
+
+    @cached_property
+    def waiting(self) -> dict[str, frozenset[str]]:
+        """The inlets of each view at which changes wait, for the views that have such."""
+        own = {v.name: frozenset(v.kernel.inlets) for task in self.tables for v in task.views if v.waits}
+        return own | {name: flush.waiting for name, flush in self.flushes.items()}
 
     def states(self, arrangement: str) -> Mapping[int, BucketState]:
         """The state of one arrangement before the step, by bucket."""
@@ -160,13 +199,13 @@ class Program:
 
 @dataclass(frozen=True)
 class Parcel:
-    """Changes on their way to a bucket of a view's next stage: a run, or the file that it waits in."""
+    """Changes on their way to a bucket of a view's next stage: a run, the file that it is in, or where it waited."""
 
     stage: int
     bucket: int
     view: str
     part: str
-    run: Run | str
+    run: Run | str | Waiting
     rows: int
 
 

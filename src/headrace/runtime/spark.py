@@ -33,7 +33,16 @@ from headrace.runtime.aside import Aside, AsideWriter, aside_columns
 from headrace.runtime.filling import Columns, map_stored
 from headrace.runtime.location import writing
 from headrace.runtime.program import BucketResult, Parcel, Program, arrow_schema
-from headrace.runtime.stages import by_bucket, discard, in_memory, run_later_stages, run_stage, sent_parcels, spill
+from headrace.runtime.stages import (
+    Jobs,
+    by_bucket,
+    discard,
+    in_memory,
+    run_later_stages,
+    run_stage,
+    sent_parcels,
+    spill,
+)
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, tell
 
 _SHARES_A_TASK = 2  # of the stored rows to fill a view from, so that a slow share delays fewer of them
@@ -113,6 +122,11 @@ def _run_packed(spark: SparkSession, program: Program, packed: DataFrame, tasks:
     exchanged = packed.repartitionById(tasks, F.col("part"))
     result = combine([row[0] for row in exchanged.mapInArrow(_reduce_task(program), RESULT).collect()])
     return run_later_stages(program, result, _Jobs(spark, program, tasks), threads=os.cpu_count() or 1)
+
+
+def jobs_of(spark: SparkSession, program: Program) -> Jobs:
+    """Jobs for the stages of a program that has no rows of its own."""
+    return _Jobs(spark, program, max(1, min(spark.sparkContext.defaultParallelism, program.buckets)))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from headrace.relation import runfile
 from headrace.relation.run import Run, merge
 from headrace.relation.storedrun import StoredRun
 from headrace.rings import COUNT
-from headrace.runtime.program import BucketResult, Parcel, Program
+from headrace.runtime.program import BucketResult, Parcel, Program, Waiting
 from headrace.runtime.tasks import Pieces, reduce_stage
 
 SPILL_ROWS = 1 << 16  # a task's output beyond this goes to files instead of to the driver
@@ -160,7 +160,8 @@ def discard(parcels: Iterable[Parcel]) -> None:
 def _opened(parcel: Parcel) -> Run:
     if isinstance(parcel.run, Run):
         return parcel.run
-    return in_memory(runfile.read(Path(parcel.run)))
+    found = parcel.run.opened() if isinstance(parcel.run, Waiting) else runfile.read(Path(parcel.run))
+    return found if isinstance(found, Run) else in_memory(found)
 
 
 def in_memory(stored: StoredRun) -> Run:

@@ -32,6 +32,7 @@ from headrace.rings import COUNT, Group
 from headrace.runtime.aside import Found, named_once, row_identity
 from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.pending import hold
 from headrace.runtime.program import (
     BucketResult,
     Parcel,
@@ -282,16 +283,21 @@ def _reduce_view(
     result: BucketResult,
 ) -> None:
     incoming = {part: runs for (view, part), runs in pieces.runs.items() if view == name}
-    if not incoming:
+    waiting = program.waiting.get(name, frozenset())
+    if incoming.keys() <= waiting:
+        for part, runs in incoming.items():
+            hold(program, name, part, bucket, runs, writer, result)
         return
     held = {
         part: Held.of(program, view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]
     }
     start = time.perf_counter()
-    done = kernel.reduce(stage, bucket, {part: own.runs for part, own in held.items()}, incoming)
+    done = kernel.reduce(stage, bucket, {part: own.runs for part, own in held.items()}, incoming, waiting)
     result.spent[name] = result.spent.get(name, 0.0) + time.perf_counter() - start
     for part, run in done.runs.items():
         store(writer, held[part], kernel.arrangements[part], run, done.live.get(part, 0), result)
+    for part, runs in done.held.items():
+        hold(program, name, part, bucket, runs, writer, result)
     result.parcels += [Parcel(s.stage, s.bucket, name, s.part, s.run, s.run.rows) for s in done.sent]
     if done.traffic:
         result.add(BucketResult(traffic={name: done.traffic}))

@@ -8,7 +8,7 @@ view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -163,7 +163,9 @@ class WindowView(ViewKernel):
                 out[bucket] = runs | {_CLOCK: _clock(heard)}
         return out
 
-    def reduce(self, stage: int, bucket: int, state: State, incoming: Incoming) -> Reduced:
+    def reduce(
+        self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()
+    ) -> Reduced:
         return self._count(state, incoming) if stage == 0 else self._answer(state, incoming)
 
     # -- from rows to runs --------------------------------------------------------------------------------------------

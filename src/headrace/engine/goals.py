@@ -1,0 +1,245 @@
+"""Views with goals: what waits for them, when it is flushed, and what their readers see meanwhile.
+
+A step holds the changes of such views (`runtime.pending`). This module then decides what is due, flushes it, and says
+how far each view is; the step commits all of it with its rows. A flush before the trigger may fail for a reason that
+passes, such as a sum that overflows on the way: it is undone, and its changes wait for the trigger. If the flush of a
+trigger fails, the view keeps its last answer and says why; all other views go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.definition import PlannedView
+from headrace.engine.recompute import Recomputed, Recomputer
+from headrace.engine.step_runner import StepRunner, translating_spark_errors
+from headrace.engine.store import Store
+from headrace.engine.watermarks import Windows, windows_of
+from headrace.errors import HeadraceError, SchemaError
+from headrace.operators.kernel import ViewKernel
+from headrace.plan.native import NeedsCatalyst
+from headrace.runtime.flushing import flush
+from headrace.runtime.log import Arrangements
+from headrace.runtime.program import BucketResult, Flush, Program, pending_arrangement, view_arrangement
+from headrace.runtime.spark import jobs_of
+from headrace.thrifty.goal import AtWindowEnd, Budget, Freshness
+from headrace.thrifty.schedule import (
+    Progress,
+    credit,
+    expected_rows,
+    goal_met,
+    is_due,
+    now,
+    paths_due,
+    progress_of,
+)
+
+MakeProgram = Callable[[Mapping[str, PlannedView], Arrangements], Program]
+
+
+@dataclass
+class Advance:
+    """What a step did for views with goals, for the record of the step.
+
+    Parameters
+    ----------
+    progress : of the views that it concerned.
+    fired : the views whose trigger gave a result.
+    shown : what readers still see of answers that have moved ahead.
+    """
+
+    result: BucketResult = field(default_factory=BucketResult)
+    progress: dict[str, Progress] = field(default_factory=dict)
+    fired: list[str] = field(default_factory=list)
+    shown: Arrangements = field(default_factory=dict)
+    undone: bool = False  # whether a flush failed, and left files behind
+
+    def goals(self) -> dict[str, object]:
+        """The progress of views, as the log keeps it."""
+        return {name: progress.to_json() for name, progress in self.progress.items()}
+
+
+class Goals:
+    """The views with goals of one engine."""
+
+    def __init__(
+        self, catalogue: Catalogue, store: Store, step_runner: StepRunner, recomputer: Recomputer, windows: Windows
+    ) -> None:
+        self._catalogue = catalogue
+        self._store = store
+        self._step_runner = step_runner
+        self._recomputer = recomputer
+        self._windows = windows
+
+    def of(self, name: str) -> Freshness | None:
+        """The goal of a view; None if every step brings it up to date."""
+        return self._catalogue.views[name].definition.freshness
+
+    @property
+    def waiting(self) -> dict[str, Freshness]:
+        """The views that do not follow every step, each with its goal."""
+        found = {name: view.definition.freshness for name, view in self._catalogue.views.items()}
+        return {name: fresh for name, fresh in found.items() if fresh is not None}
+
+    def progress(self, name: str) -> Progress:
+        """How far a view is."""
+        return progress_of(self._store.snapshot.goals, name)
+
+    # -- in a step ------------------------------------------------------------------------------------------------
+
+    def advance(
+        self,
+        program: MakeProgram,
+        state: BucketResult,
+        rows: Mapping[str, int],
+        watermarks: Mapping[str, int],
+        began: int,
+        wanted: Collection[str] = (),
+    ) -> Advance:
+        """Flush what is due after rows have come.
+
+        Parameters
+        ----------
+        program : makes a program over views, given the state that the step has changed so far.
+        state : what the step has done so far.
+        rows : changed rows that have come, by table.
+        watermarks : those that the step has moved.
+        began : when the step began.
+        wanted : views whose trigger the user fires.
+        """
+        out = Advance()
+        for name, fresh in self.waiting.items():
+            view = self._catalogue.views[name]
+            came = sum(count for table, count in rows.items() if table in view.tables)
+            progress = self.progress(name).came(came, began)
+            ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, watermarks)
+            if came:
+                out.progress[name] = progress
+            if name in wanted or is_due(fresh, progress, now(), window_ended=ended):
+                self._fire(name, view, fresh, progress, program, state, watermarks, began, out)
+            elif came and (due := paths_due(progress, expected_rows(fresh, progress))):
+                self._flush_some(name, view, progress, due, program, state, out)
+        return out
+
+    def _fire(
+        self,
+        name: str,
+        view: PlannedView,
+        fresh: Freshness,
+        progress: Progress,
+        program: MakeProgram,
+        state: BucketResult,
+        watermarks: Mapping[str, int],
+        began: int,
+        out: Advance,
+    ) -> None:
+        """Flush all that waits for a view, and let its readers see the new answer."""
+        cpu, start = time.process_time(), time.perf_counter()
+        try:
+            done = BucketResult() if progress.first is None else self._flush(name, view, None, program, state)
+            if view.is_final:
+                tables = self._catalogue.tables
+                base = program({name: view}, {**state.buckets, **done.buckets})
+                self._windows.close_flushed(name, view, tables, base, done, watermarks)
+        except HeadraceError as error:
+            out.undone = True
+            out.progress[name] = progress.fail(error.what, now())
+            return
+        spent = time.process_time() - cpu
+        out.result.add(done)
+        out.fired.append(name)
+        at = now()
+        left = credit(fresh.goal, progress, at, spent) if isinstance(fresh.goal, Budget) else 0.0
+        met = goal_met(fresh, progress, began, at, left)
+        step = self._store.snapshot.step + 1
+        out.progress[name] = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
+
+    def _flush_some(
+        self,
+        name: str,
+        view: PlannedView,
+        progress: Progress,
+        due: Mapping[str, int],
+        program: MakeProgram,
+        state: BucketResult,
+        out: Advance,
+    ) -> None:
+        """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
+        cpu = time.process_time()
+        try:
+            done = self._flush(name, view, due, program, state)
+        except HeadraceError:
+            out.undone = True  # what is wrong now may be right when all changes are there
+            out.progress[name] = progress.flush(due, 0.0)
+            return
+        before = self._store.snapshot
+        for part in answer_parts(view):
+            arrangement = view_arrangement(name, part)
+            if arrangement in done.buckets and arrangement not in before.shown:
+                out.shown[arrangement] = before.arrangements.get(arrangement, {})
+        out.result.add(done)
+        out.progress[name] = progress.flush(due, time.process_time() - cpu)
+
+    def _flush(
+        self, name: str, view: PlannedView, paths: Collection[str] | None, make: MakeProgram, state: BucketResult
+    ) -> BucketResult:
+        """Flush some paths of a view, or all of them."""
+        kernel = view.kernel
+        if isinstance(kernel, Recomputed):
+            return self._recomputer.run({name: kernel}, self._catalogue.tables, state.buckets)
+        every = {part for parts in kernel.holds.values() for part in parts}
+        chosen = kernel.holds if paths is None else paths
+        flushed = frozenset(part for path in chosen for part in kernel.holds[path])
+        program = make({name: view}, state.buckets)
+
+        def run(by: ViewKernel) -> BucketResult:
+            what = Flush(by, flushed, frozenset(every - flushed))
+            return self._run(replace(program, flushes={name: what}))
+
+        try:
+            return run(kernel)
+        except NeedsCatalyst:
+            return run(kernel.evaluated_by_catalyst())
+
+    def _run(self, program: Program) -> BucketResult:
+        runner = self._step_runner
+        by_job = runner.executor == "spark" or (runner.executor == "auto" and not runner.local)
+        jobs = (lambda ready: jobs_of(runner.spark, ready)) if by_job else None
+        return translating_spark_errors(lambda: flush(program, runner.threads, jobs))
+
+    def _window_ended(self, name: str, view: PlannedView, watermarks: Mapping[str, int]) -> bool:
+        windows = windows_of(name, view, self._catalogue.schemas)
+        mark = watermarks.get(windows.table)
+        return mark is not None and windows.due(self._store.snapshot.watermarks.get(windows.table), mark)
+
+
+def answer_parts(view: PlannedView) -> Iterable[str]:
+    """The parts of a view that its readers see."""
+    layout = getattr(view.answer, "layout", None)
+    return layout.arrangements if layout is not None else ()
+
+
+def pending_of(name: str, view: PlannedView) -> list[str]:
+    """The arrangements of the changes that wait for a view."""
+    return [pending_arrangement(name, part) for part in view.kernel.inlets]
+
+
+def check_goal(name: str, view: PlannedView, fresh: Freshness, catalogue: Catalogue) -> None:
+    """Refuse a goal that the view cannot have."""
+    if not (view.kernel.holds or isinstance(view.kernel, Recomputed)):
+        raise SchemaError(
+            f"view {name!r} has moments of its own at which it answers, so it takes no goal",
+            way_out="leave the goal out; emit_after says when a window join answers",
+        )
+    if isinstance(fresh.trigger, AtWindowEnd):
+        try:
+            windows_of(name, view, catalogue.schemas)
+        except SchemaError as error:
+            raise SchemaError(
+                f"view {name!r}: AT WINDOW END waits for the end of a window, and the view has none that ends",
+                way_out="GROUP BY window(column, '10 minutes') of the watermark column of one table, or choose "
+                "another trigger",
+            ) from error

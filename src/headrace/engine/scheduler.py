@@ -1,0 +1,105 @@
+"""The scheduler: fires the triggers of views that are due by the clock, one after the other.
+
+A thread sleeps until the first view is due. Whatever a step does may change that, so every step wakes it up. A view
+whose trigger fails says so itself (`View.problem`) and is tried again later; what else goes wrong is kept here, shown
+in `Engine.status`, and raised by `Engine.stop`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from headrace.engine.goals import Goals
+from headrace.errors import HeadraceError, StepFailedError
+from headrace.thrifty.schedule import now, wakes_at
+
+_LOG = logging.getLogger("headrace")
+_PATIENCE = 0.05  # seconds until a scheduler that waits for a step looks whether it is stopped
+_LONGEST = 3600.0  # seconds of sleep: the clock of the machine may be set
+_PAUSE = 1.0  # seconds after an error
+
+
+class Scheduler:
+    """Fires the triggers of one engine.
+
+    Parameters
+    ----------
+    lock : whoever commits holds it.
+    fire : fires what is due.
+    """
+
+    def __init__(self, goals: Goals, lock: threading.RLock, fire: Callable[[], object]) -> None:
+        self._goals = goals
+        self._lock = lock
+        self._fire = fire
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+        self._news = False
+        self.trouble: Exception | None = None
+
+    def wake(self) -> None:
+        """Look again at what is due, because something has changed."""
+        with self._changed:
+            self._news = True
+            if self._thread is None and not self._is_stopped and self._next() is not None:
+                self._thread = threading.Thread(target=self._run, name="headrace-scheduler", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Fire nothing more; returns when a trigger that is being fired has given its result."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def raise_trouble(self) -> None:
+        """Raise what went wrong, once."""
+        trouble, self.trouble = self.trouble, None
+        if trouble is not None:
+            if isinstance(trouble, HeadraceError):
+                raise trouble
+            raise StepFailedError(
+                f"a trigger could not be fired: {trouble}", way_out="call refresh() on the view to see all of it"
+            ) from trouble
+
+    def _next(self) -> int | None:
+        """When the first view is due; None if none will be by the clock alone."""
+        found = (wakes_at(fresh, self._goals.progress(name)) for name, fresh in self._goals.waiting.items())
+        return min((at for at in found if at is not None), default=None)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._news = False
+                at = None if self._is_stopped else self._next()
+                if at is None:
+                    self._thread = None
+                    return
+                wait = min(_LONGEST, (at - now()) / 1e6)
+                if wait > 0:
+                    self._changed.wait_for(lambda: self._news or self._is_stopped, wait)
+                    continue
+            self._attempt()
+
+    def _attempt(self) -> None:
+        while not self._lock.acquire(timeout=_PATIENCE):
+            if self._is_stopped:
+                return
+        try:
+            if not self._is_stopped:
+                self._fire()
+                self.trouble = None
+        except Exception as error:
+            self.trouble = error
+            _LOG.warning("triggers that are due could not be fired; they are tried again: %s", error)
+        finally:
+            self._lock.release()
+        if self.trouble is not None:
+            time.sleep(_PAUSE)
