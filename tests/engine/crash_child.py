@@ -36,6 +36,9 @@ VIEWS = {
     # A row refers to the one before it: live tuples.
     "before": "SELECT a.id, b.shop AS shop, a.price + b.price AS price FROM t a JOIN t b ON a.id - 1 = b.id",
 }
+# The changes of these wait for a trigger, and are flushed in between: their answers are those of the step `as_of`.
+WAITING = ("by_shop", "pairs")
+PACE, TRIGGER = 3, hr.EveryRows(100)
 DRIVER_ROWS = 45  # larger steps than this one go to Spark, so that both paths are killed
 
 
@@ -63,6 +66,10 @@ def open_engine(spark: SparkSession, location: Path) -> hr.Engine:
     engine.table("t", pa.schema([pa.field(c.name, c.type.arrow, c.nullable) for c in SCHEMA.columns]), key="id")
     for name, sql in VIEWS.items():
         engine.view(name, sql)
+    for name in WAITING:
+        late = engine.view(f"late_{name}", VIEWS[name], strategy="operators", goal=hr.FinalWork(0.5), trigger=TRIGGER)
+        if not late.progress.paces:
+            engine._maintenance.goals.set_paces(late.name, dict.fromkeys(late.planned.kernel.holds, PACE), TRIGGER.rows)
     return engine
 
 

@@ -35,6 +35,7 @@ with the file, and what `changes()` says with the difference of two answers.
 from __future__ import annotations
 
 import os
+import random
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -67,14 +68,16 @@ def run(
     strategy: str = STRATEGY,
     executor: str = "inline",
     restart: bool = False,
+    paced: random.Random | None = None,
 ) -> dict[str, str]:
     """Run a case file, and say for each statement that went wrong what did.
 
     Parameters
     ----------
     restart : close the engine before the last step, and open its location again.
+    paced : let views wait for triggers, which come after some of the steps, with paths flushed in between.
     """
-    attempt = _Run(spark, case, location / "all", strategy, executor, restart)
+    attempt = _Run(spark, case, location / "all", strategy, executor, restart, paced)
     try:
         return attempt.outcome()
     except _StepFailed as failed:
@@ -84,7 +87,8 @@ def run(
     wrong = {name: text for name, text in attempt.wrong.items() if name in {error.name for error in case.errors}}
     for query in case.queries:
         alone = case.only(query.name)
-        wrong |= run(spark, alone, location / query.name, strategy=strategy, executor=executor, restart=restart)
+        how = {"strategy": strategy, "executor": executor, "restart": restart, "paced": paced}
+        wrong |= run(spark, alone, location / query.name, **how)
     return wrong
 
 
@@ -96,7 +100,14 @@ class _Run:
     """One engine, its views, and what was wrong with each."""
 
     def __init__(
-        self, spark: SparkSession, case: CaseFile, location: Path, strategy: str, executor: str, restart: bool
+        self,
+        spark: SparkSession,
+        case: CaseFile,
+        location: Path,
+        strategy: str,
+        executor: str,
+        restart: bool,
+        paced: random.Random | None,
     ) -> None:
         self.spark = spark
         self.case = case
@@ -104,6 +115,7 @@ class _Run:
         self.strategy = strategy
         self.executor = executor
         self.restart = restart
+        self.paced = paced
         self.queries = {query.name: query for query in case.queries}
         self.early = [query.name for query in case.queries[::2]]
         self.before: dict[str, list[Row]] = {}  # the last answer of each view
@@ -132,12 +144,21 @@ class _Run:
         for error in self.case.errors:
             self._attempt(error.name, partial(self._check_error, engine, error))
         for name in list(self.before):
-            self._attempt(name, partial(self._check, engine, name, 0, changed=name in self.early))
+            is_early = name in self.early
+            if self.paced is not None and is_early:
+                self._attempt(name, partial(self._check_trigger, engine, name, 0))
+            else:
+                self._attempt(name, partial(self._check, engine, name, 0, changed=is_early))
 
     def _step(self, engine: hr.Engine, step: int) -> None:
         self._apply(engine, step)
         for name in [name for name in self.before if name not in self.wrong]:
-            self._attempt(name, partial(self._check, engine, name, step))
+            if self.paced is None:
+                self._attempt(name, partial(self._check, engine, name, step))
+            elif step == len(self.case.steps) or self.paced.random() < 0.4:
+                self._attempt(name, partial(self._check_trigger, engine, name, step))
+            else:
+                self._attempt(name, partial(self._check_waiting, engine, name, step))
 
     def _apply(self, engine: hr.Engine, step: int) -> None:
         try:
@@ -150,7 +171,10 @@ class _Run:
             if len(query.answers) != len(self.case.steps) + 1:
                 raise Wrong(f"not all answers are there: run python -m tests.logic.expect {self.case.name}")
             how = {"refresh": "full"} if self.strategy == "recompute" else {"strategy": self.strategy}
+            if self.paced is not None:
+                how |= {"goal": hr.FinalWork(0.5), "trigger": hr.OnRefresh()}
             view = engine.view(query.name, query.sql, **how)
+            self._pace(engine, view)
             self.before[query.name] = _rows(view.to_arrow())
 
         self._attempt(query.name, create)
@@ -179,6 +203,25 @@ class _Run:
         if changed:
             self._check_changes(view, self.before[name], actual, step)
         self.before[name] = actual
+
+    def _pace(self, engine: hr.Engine, view: hr.View) -> None:
+        """Let each path of a view be flushed some times, or only by the trigger."""
+        if self.paced is not None and (paths := view.planned.kernel.holds):
+            paces = {path: self.paced.choice([1, 1, 2, 3, 9]) for path in paths}
+            engine._maintenance.goals.set_paces(view.name, paces, self.paced.randint(5, 40))
+
+    def _check_trigger(self, engine: hr.Engine, name: str, step: int) -> None:
+        view = engine.views[name]
+        view.refresh()
+        self._check(engine, name, step)
+        if view.lag.total_seconds() or view.as_of != engine.step:
+            raise Wrong(f"{self._when(step)}: a view that has just been refreshed is behind by {view.lag}")
+
+    def _check_waiting(self, engine: hr.Engine, name: str, step: int) -> None:
+        """Readers see what the last trigger has given them, and no mixture."""
+        actual = _rows(engine.views[name].to_arrow())
+        if not same_rows(in_order(self.before[name]), in_order(actual)):
+            raise Wrong(f"{self._when(step)}: {_difference(self.before[name], actual, False)}\n(without a trigger)")
 
     def _check_changes(self, view: hr.View, before: list[Row], after: list[Row], step: int) -> None:
         sums = Counter(row_text(row) for row in before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.logic.case_file import FOLDER, parse, read, rewritten
 from tests.logic.runner import run
-from tests.seeds import share
+from tests.seeds import SEED, share
 
 CASES = {path.stem: read(path) for path in sorted(FOLDER.glob("*.test"))}
+PACED = share("paced", sorted(CASES), 6)  # with goals, and paths that are flushed between triggers
 ON_SPARK = share("by Spark tasks", sorted(CASES), 5)  # also by Spark tasks, with a restart before the last step
 CHECKED = share("make check", sorted(CASES), 5)
 
@@ -43,7 +45,9 @@ def outcomes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> O
     def of(file: str, executor: str) -> dict[str, str]:
         if (file, executor) not in done:
             location = tmp_path_factory.mktemp(file)
-            done[file, executor] = run(spark, CASES[file], location, executor=executor, restart=executor == "spark")
+            paced = random.Random(f"{SEED} {file}") if executor == "paced" else None
+            how = {"executor": executor if paced is None else "inline", "restart": executor != "inline"}
+            done[file, executor] = run(spark, CASES[file], location, paced=paced, **how)
         return done[file, executor]
 
     return of
@@ -60,6 +64,13 @@ def test_inline(outcomes: Outcomes, file: str, statement: str) -> None:
 @statements(ON_SPARK, "spark")
 def test_on_spark(outcomes: Outcomes, file: str, statement: str) -> None:
     if wrong := outcomes(file, "spark").get(statement):
+        pytest.fail(wrong, pytrace=False)
+
+
+@pytest.mark.timeout(900)
+@statements(PACED, "paced")
+def test_paced(outcomes: Outcomes, file: str, statement: str) -> None:
+    if wrong := outcomes(file, "paced").get(statement):
         pytest.fail(wrong, pytrace=False)
 
 

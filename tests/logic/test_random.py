@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import duckdb
 import pytest
@@ -43,8 +44,8 @@ def recomputed(case: CaseFile) -> CaseFile:
     return replace(case, queries=tuple(replace(q, answers=tuple(answers[q.name])) for q in case.queries))
 
 
-def check(spark: SparkSession, folder: pytest.TempPathFactory, case: CaseFile) -> None:
-    wrong = run(spark, case, folder.mktemp("random"))
+def check(spark: SparkSession, folder: pytest.TempPathFactory, case: CaseFile, **how: Any) -> None:
+    wrong = run(spark, case, folder.mktemp("random"), **how)
     refused = [name for name, text in wrong.items() if text.startswith("UnsupportedSQLError")]
     tried[False] += len(refused)
     tried[True] += len(case.queries) - len(refused)
@@ -73,6 +74,14 @@ def test_one_batch_equals_its_rows_one_by_one(
         assert same_rows(in_order(one.answers[-1]), in_order(other.answers[-1]))
     check(spark, tmp_path_factory, batch)
     check(spark, tmp_path_factory, singles)
+
+
+@pytest.mark.xdist_group("random queries")
+@seeds("random paces", 10 * TIMES, check=2)
+def test_paced_equals_recomputed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng = random.Random(seed)
+    case = random_case(rng, queries=8, steps=8)
+    check(spark, tmp_path_factory, recomputed(case), paced=rng, restart=rng.random() < 0.5)
 
 
 @pytest.mark.check

@@ -50,7 +50,9 @@ def _view(engine: Engine, statement: ViewStatement) -> None:
     existing = engine.views.get(statement.name)
     if statement.replace and existing is not None and existing.sql != statement.sql:
         engine.drop(statement.name)
-    engine.view(statement.name, statement.sql)
+    elif statement.replace and existing is not None and existing.goal != statement.goal:
+        existing.goal = statement.goal  # the answer stays: only how fresh it is changes
+    engine.view(statement.name, statement.sql, goal=statement.goal)
 
 
 def _source(spark: SparkSession, table: TableStatement, pipeline: Path) -> DataFrame:

@@ -62,12 +62,21 @@ def _show(found: dict[str, Any]) -> None:
         sql = " ".join(view["sql"].split())
         shown = sql if len(sql) <= SQL_WIDTH else sql[: SQL_WIDTH - 3] + "..."
         views.add_row(view["name"], count(view["rows"]), Text(shown))
+    with_goals = [view for view in found["views"] if "goal" in view]
+    goals = grid("view", "goal", ">lag, s", ">waiting rows", ">triggers", ">met", ">missed", ">CPU, s")
+    for view in with_goals:
+        numbers = [f"{view['lag_seconds']:,.1f}", *(f"{view[name]:,}" for name in ("waiting_rows", "triggers"))]
+        numbers += [f"{view['met']:,}", f"{view['missed']:,}", f"{view['cpu_seconds']:,.2f}"]
+        goals.add_row(view["name"], Text(view["goal"]), *numbers)
     sources = grid("source", ">last batch")
     for name, batch in (found.get("sources") or {}).items():
         sources.add_row(name, str(batch))
-    for table in (tables, views, sources):
+    for table in (tables, views, goals, sources):
         if table.row_count:
             out().print(table)
+    for view in found["views"]:
+        if problem := view.get("problem"):
+            out().print(Text(f"{view['name']}: {problem}", style="red"), soft_wrap=True)
 
 
 def _show_problems(problems: list[str] | None) -> None:

@@ -142,8 +142,8 @@ class GroupsAnswer:
         sides = []
         for side, sign in ((0, -1), (1, 1)):
             tables = [pair[side] for pair in pairs]
-            if self.layout.plan.shape is Shape.TOTAL and pairs and not sum(t.num_rows for t in tables):
-                tables = [empty_total(self.layout)]
+            if self.layout.plan.shape is Shape.TOTAL:  # its one row is always there
+                tables = [table if table.num_rows else empty_total(self.layout) for table in tables]
             sides += [_with_diff(self.layout, table, sign) for table in tables]
         return pa.concat_tables(sides) if sides else arrow_schema(self._slots((DIFF,))).empty_table()
 

@@ -218,7 +218,7 @@ class Engine:
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
         final: bool = False,
-        goal: Goal | None = None,
+        goal: Goal | Freshness | None = None,
         trigger: Trigger | None = None,
         infeasible: str = "best",
     ) -> View:

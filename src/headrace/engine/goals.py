@@ -88,6 +88,14 @@ class Goals:
         """How far a view is."""
         return progress_of(self._store.snapshot.goals, name)
 
+    def set_paces(self, name: str, paces: Mapping[str, int], expected: int) -> None:
+        """Flush each path of a view so often per trigger, and expect so many rows until the next one."""
+        unknown = paces.keys() - self._catalogue.views[name].kernel.holds.keys()
+        if unknown:
+            raise SchemaError(f"view {name!r} has no path {sorted(unknown)[0]!r}", way_out="see explain()")
+        progress = replace(self.progress(name), paces=dict(paces), expected=float(expected))
+        self._store.commit(self._store.next_record(goals={name: progress.to_json()}))
+
     # -- in a step ------------------------------------------------------------------------------------------------
 
     def advance(

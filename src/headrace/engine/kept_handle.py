@@ -53,19 +53,19 @@ class KeptHandle:
     @property
     def lag(self) -> timedelta:
         """How long the oldest row has been waiting that is not in the answer yet; 0 if none is."""
-        first = self._progress.first
+        first = self.progress.first
         return timedelta(0) if first is None else timedelta(microseconds=max(0, now() - first))
 
     @property
     def as_of(self) -> int:
         """The last step whose rows are all in the answer."""
-        progress = self._progress
+        progress = self.progress
         return self._access.state.latest.step if self.goal is None or progress.first is None else progress.step
 
     @property
     def problem(self) -> str:
         """Why the last trigger gave no answer; empty if it did. The answer is then that of the trigger before."""
-        return self._progress.failed
+        return self.progress.failed
 
     def refresh(self) -> Step:
         """Bring the answer up to date now, whatever its goal is."""
@@ -73,7 +73,8 @@ class KeptHandle:
         return self._access.control.refresh(self.name)
 
     @property
-    def _progress(self) -> Progress:
+    def progress(self) -> Progress:
+        """How far the view is on its way to its next trigger; an internal object that may change between versions."""
         self._entry.check_there()
         return self._access.state.latest.progress(self.name)
 

@@ -50,6 +50,25 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _view(view: Handle) -> dict[str, Any]:
     try:
-        return {"name": view.name, "rows": view.rows, "sql": view.sql}
+        found = {"name": view.name, "rows": view.rows, "sql": view.sql}
     except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else
-        return {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
+        found = {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
+    return found | _freshness(view)
+
+
+def _freshness(view: Handle) -> dict[str, Any]:
+    """How fresh a view with a goal has to be, how fresh it is, and what that took."""
+    if view.goal is None:
+        return {}
+    progress = view.progress
+    found: dict[str, Any] = {
+        "goal": str(view.goal),
+        "lag_seconds": view.lag.total_seconds(),
+        "as_of": view.as_of,
+        "waiting_rows": progress.rows,
+        "triggers": progress.triggers,
+        "met": progress.met,
+        "missed": progress.missed,
+        "cpu_seconds": progress.cpu,
+    }
+    return found | ({"problem": progress.failed} if progress.failed else {})

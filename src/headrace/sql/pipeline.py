@@ -14,7 +14,9 @@ from pathlib import Path
 from headrace.errors import PipelineError
 from headrace.sql.clauses import ForeignKey, columns, options
 from headrace.sql.cursor import Cursor
+from headrace.sql.goal_text import goal_clause
 from headrace.sql.lexer import Token, line_of, tokens
+from headrace.thrifty.goal import Freshness
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class ViewStatement:
     sql: str
     line: int
     replace: bool = False
+    goal: Freshness | None = None
 
 
 Statement = TableStatement | ViewStatement
@@ -80,7 +83,7 @@ def parse_pipeline(text: str, file: str = "pipeline") -> tuple[Statement, ...]:
     """Parse the text of a pipeline; `file` is its name in errors.
 
     >>> parse_pipeline("CREATE MATERIALIZED VIEW total AS SELECT count(*) FROM sales;")
-    (ViewStatement(name='total', sql='SELECT count(*) FROM sales', line=1, replace=False),)
+    (ViewStatement(name='total', sql='SELECT count(*) FROM sales', line=1, replace=False, goal=None),)
     """
     statements: list[Statement] = []
     lines: dict[str, int] = {}
@@ -176,15 +179,17 @@ def _table(cursor: Cursor, line: int, replace: bool) -> tuple[TableStatement, To
 def _view(cursor: Cursor, line: int, replace: bool) -> tuple[ViewStatement, Token]:
     cursor.take_words("IF", "NOT", "EXISTS")
     named = cursor.identifier("the view's name")
+    goal = goal_clause(cursor)
     if not cursor.take_word("AS"):
         raise cursor.error(
-            f"expected AS SELECT ... after the view's name, {named.name}", "Name columns in the query: SELECT a AS b."
+            f"expected AS SELECT ... after the view's name, {named.name}",
+            "A goal may stand between them, as in TARGET LAG '5 seconds'; name columns in the query: SELECT a AS b.",
         )
     query = cursor.now
     if not (query.is_word("SELECT", "WITH", "FROM") or query.is_symbol("(")):
         raise cursor.error("expected a query", "Write AS SELECT ... (or WITH ... SELECT ...).")
     sql = cursor.text[query.start : cursor.end.start].rstrip()
-    return ViewStatement(named.name, sql, line, replace), named
+    return ViewStatement(named.name, sql, line, replace, goal), named
 
 
 def _refuse_other_clause(cursor: Cursor) -> None:

@@ -324,9 +324,7 @@ def _set(thing: object, name: str, value: object) -> None:
 def _longer_than_nothing(what: str, given: object) -> Duration:
     found = Duration.parse(given)
     if not found.microseconds:
-        raise SchemaError(
-            f"{what} of 0 seconds cannot be met", way_out="give a longer time, as in '1 second'"
-        )
+        raise SchemaError(f"{what} of 0 seconds cannot be met", way_out="give a longer time, as in '1 second'")
     return found
 
 
