@@ -130,3 +130,22 @@ def test_the_ad_clicks(forks: Forks, tmp_path: Path) -> None:
     refused = forks.run(str(EXAMPLES / "ad_clicks.py"), "--minutes", "2", cwd=tmp_path)
     assert refused.returncode == 2
     assert "at least 5" in refused.stderr
+
+
+def test_the_board_by_the_minute(forks: Forks, tmp_path: Path) -> None:
+    few = ("--minute", "1", "--minutes", "2", "--steps", "4", "--orders", "20", "--rows", "500")
+    printed = run(forks, str(EXAMPLES / "board_by_the_minute.py"), *few, cwd=tmp_path)
+    assert "TARGET LAG '1 second' EVERY '1 second'" in printed
+    assert re.findall(r"^minute (\d): \d+ rows of the board changed", printed, re.MULTILINE) == ["1", "2"]
+    ways = re.findall(r"^(a goal|no goal|Spark), by .* +2 +(\d+\.\d\d) +(\d+\.\d\d) +(\S.*)$", printed, re.MULTILINE)
+    assert [way for way, *_ in ways] == ["a goal", "no goal", "Spark"]
+    assert all(float(wall) > 0 for *_, wall, _ in ways)
+    met = re.fullmatch(r"(\d+) of (\d+)", ways[0][3])
+    assert met is not None
+    assert int(met[1]) <= int(met[2])  # how many are met depends on what else the machine does
+    assert int(met[2]) >= 2
+    assert "all answers of all 2 minutes are equal" in printed
+    assert not list(tmp_path.iterdir())
+    refused = forks.run(str(EXAMPLES / "board_by_the_minute.py"), "--steps", "0", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "a number above 0" in refused.stderr

@@ -371,7 +371,10 @@ class Engine:
                 check_goal(name, planned, freshness, self._catalogue)
             planned, filled = self._maintenance.fill(name, planned)
             stored = planned.definition.to_json()
-            goals = {} if freshness is None else {name: Progress(fired=now(), step=self.step).to_json()}
+            goals = {}
+            if freshness is not None:
+                paces = self._maintenance.goals.pacing.first(planned, freshness)
+                goals[name] = Progress(fired=now(), step=self.step, paces=paces).to_json()
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
             return self._add_view(name, planned)
 
@@ -453,7 +456,8 @@ class Engine:
                 self.refresh(name)  # what waits belongs to the old goal
             changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
             before = self._maintenance.goals.progress(name)
-            progress = replace(before, fired=now(), step=self.step, paces={}, expected=0.0, credit=0.0)
+            paces = {} if freshness is None else self._maintenance.goals.pacing.first(planned, freshness)
+            progress = replace(before, fired=now(), step=self.step, paces=paces, credit=0.0)
             record = self._store.next_record(
                 views={name: changed.definition.to_json()}, goals={name: progress.to_json()}
             )

@@ -11,9 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
+from headrace.engine.pacing import Learnt, Pacing
 from headrace.engine.recompute import Recomputed, Recomputer
 from headrace.engine.step_runner import StepRunner, translating_spark_errors
 from headrace.engine.store import Store
@@ -23,7 +25,7 @@ from headrace.operators.kernel import ViewKernel
 from headrace.plan.native import NeedsCatalyst
 from headrace.runtime.flushing import flush
 from headrace.runtime.log import Arrangements
-from headrace.runtime.program import BucketResult, Flush, Program, pending_arrangement, view_arrangement
+from headrace.runtime.program import BucketResult, Flush, Holding, Program, pending_arrangement, view_arrangement
 from headrace.runtime.spark import jobs_of
 from headrace.thrifty.goal import AtWindowEnd, Budget, Freshness
 from headrace.thrifty.schedule import (
@@ -55,6 +57,7 @@ class Advance:
     progress: dict[str, Progress] = field(default_factory=dict)
     fired: list[str] = field(default_factory=list)
     shown: Arrangements = field(default_factory=dict)
+    learnt: dict[str, Any] = field(default_factory=dict)
     undone: bool = False  # whether a flush failed, and left files behind
 
     def goals(self) -> dict[str, object]:
@@ -73,6 +76,7 @@ class Goals:
         self._step_runner = step_runner
         self._recomputer = recomputer
         self._windows = windows
+        self.pacing = Pacing()
 
     def of(self, name: str) -> Freshness | None:
         """The goal of a view; None if every step brings it up to date."""
@@ -122,7 +126,10 @@ class Goals:
         for name, fresh in self.waiting.items():
             view = self._catalogue.views[name]
             came = sum(count for table, count in rows.items() if table in view.tables)
-            progress = self.progress(name).came(came, began)
+            before, held = self.progress(name), state.held.get(name, Holding())
+            progress = before.came(came, began, held.cpu)
+            if came:
+                self.pacing.came(name, view, held.rows, is_first=before.first is None)
             ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, watermarks)
             if came:
                 out.progress[name] = progress
@@ -154,6 +161,7 @@ class Goals:
                 self._windows.close_flushed(name, view, tables, base, done, watermarks)
         except HeadraceError as error:
             out.undone = True
+            self.pacing.forget(name)
             out.progress[name] = progress.fail(error.what, now())
             return
         spent = time.process_time() - cpu
@@ -163,7 +171,24 @@ class Goals:
         left = credit(fresh.goal, progress, at, spent) if isinstance(fresh.goal, Budget) else 0.0
         met = goal_met(fresh, progress, began, at, left)
         step = self._store.snapshot.step + 1
-        out.progress[name] = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
+        after = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
+        self._saw(name, view, done, spent, is_last=True)
+        known = self.learnt(name)
+        found = self.pacing.chosen(name, view, fresh, progress, known)
+        if found is not None:
+            paces, learnt = found
+            after = replace(after, paces=paces)
+            out.learnt[name] = learnt.to_json()
+        out.progress[name] = after
+
+    def _saw(self, name: str, view: PlannedView, done: BucketResult, cpu: float, *, is_last: bool) -> None:
+        before = self._store.snapshot.arrangements
+        self.pacing.saw(name, view, before, done.traffic.get(name, {}), cpu, is_last=is_last)
+
+    def learnt(self, name: str) -> Learnt | None:
+        """What is known of the triggers of a view."""
+        data = self._store.snapshot.learnt.get(name)
+        return None if data is None else Learnt.from_json(data)
 
     def _flush_some(
         self,
@@ -189,7 +214,9 @@ class Goals:
             if arrangement in done.buckets and arrangement not in before.shown:
                 out.shown[arrangement] = before.arrangements.get(arrangement, {})
         out.result.add(done)
-        out.progress[name] = progress.flush(due, time.process_time() - cpu)
+        spent = time.process_time() - cpu
+        self._saw(name, view, done, spent, is_last=False)
+        out.progress[name] = progress.flush(due, spent)
 
     def _flush(
         self, name: str, view: PlannedView, paths: Collection[str] | None, make: MakeProgram, state: BucketResult

@@ -303,6 +303,7 @@ class Maintenance:
             "changes": told,
             "unshown": unshown,
             "goals": advance.goals(),
+            "learnt": advance.learnt,
             "shown": advance.shown,
             "published": tuple(published),
         }

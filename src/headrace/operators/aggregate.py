@@ -61,13 +61,13 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     if layout.plan.shape is Shape.TOTAL:  # its one row is always there
         summary = ViewChange(updated=int(changed.any()))
     if not changed.any():
-        return Reduced(runs, live, summary=summary)
+        return Reduced(runs, live, summary=summary, groups=touched.rows)
     at = np.flatnonzero(changed)
     shown = take_values(touched.values, at)
     shown |= {f"old_{name}": array for name, array in take_values(old, at).items()}
     shown |= {f"new_{name}": array for name, array in take_values(new, at).items()}
     changes = Run(np.ascontiguousarray(touched.words[:, at]), take(before, at) + take(after, at), shown)
-    return Reduced(runs, live, changes=changes, summary=summary)
+    return Reduced(runs, live, changes=changes, summary=summary, groups=touched.rows)
 
 
 def _without_residue(

@@ -170,7 +170,7 @@ class GroupOperator(Operator):
             self.runs = {layout.part(plain): run for plain, run in self.reduced.runs.items()}
             self.live = {layout.part(plain): more for plain, more in self.reduced.live.items()}
             touched = sum(run.rows for run in incoming[GROUPS])
-            self.taken += ViewChange(inserted=touched)
+            self.taken[0] += ViewChange(inserted=touched)
         if not layout.name:
             return None  # the answer is read from its arrangements
         changes = self.reduced.changes

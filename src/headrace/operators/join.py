@@ -150,8 +150,7 @@ class JoinOperator(Operator):
 
     def flush(self) -> Changes | None:
         changed = [self.pushed(part) for part in self.layout.parts]
-        for run, rows in zip(changed, self.layout.rows, strict=True):
-            self.taken += passed(run, rows.key_width)
+        self.taken = [passed(run, rows.key_width) for run, rows in zip(changed, self.layout.rows, strict=True)]
         asked = [] if self.node.kind is JoinKind.INNER else list(self._asked(0, *changed))
         kept = [_waiting(asked), self._new_keys(changed[1])] if self.layout.settles else changed
         for part, change in zip(self.layout.parts, kept, strict=True):
@@ -333,7 +332,7 @@ class JoinOperator(Operator):
         if run is None:
             return
         layout = self.layout.absent_rows(side)
-        self.taken += ViewChange(*_counted(run))
+        self.taken[side] += ViewChange(*_counted(run))
         everything, diff = np.arange(run.rows), run.payload[0].astype(np.int64)
         if self.node.kind is JoinKind.FLAG:
             columns = {n: layout.column(n, run) for n in self.node.outputs if n != FLAG}

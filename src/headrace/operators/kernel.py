@@ -90,15 +90,30 @@ class ViewChange:
 class Traffic:
     """What an operator took and what it gave.
 
-    Rows of a side that is in every bucket are counted in each. The input of an aggregate is summed on the way and
+    Rows of a side that is in every bucket are counted once. The input of an aggregate is summed on the way and
     counted as inserted: only its state tells whether a group is inserted, deleted or updated.
+
+    Parameters
+    ----------
+    right : what it took on its right side, as a part of `taken`.
+    groups : how many groups of an aggregate the input belonged to.
+    fed : rows that other operators gave it, before they were summed.
     """
 
     taken: ViewChange = ViewChange()
     given: ViewChange = ViewChange()
+    right: ViewChange = ViewChange()
+    groups: int = 0
+    fed: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.taken + other.taken, self.given + other.given)
+        return Traffic(
+            self.taken + other.taken,
+            self.given + other.given,
+            self.right + other.right,
+            self.groups + other.groups,
+            self.fed + other.fed,
+        )
 
 
 @dataclass(frozen=True)
@@ -121,6 +136,7 @@ class Reduced:
     held: dict[str, list[Run]] = field(default_factory=dict)  # changes that wait at their inlets
     changes: Run | None = None  # the changed groups before and after, for readers
     summary: ViewChange | None = None
+    groups: int = 0  # how many groups the changes of an aggregate belonged to
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
 
 

@@ -75,9 +75,9 @@ class NotInOperator(Operator):
 
     def flush(self) -> Changes | None:
         left, right = (self.pushed(part) for part in self.layout.parts)
-        for part, run, rows in zip(self.layout.parts, (left, right), self.layout.rows, strict=True):
+        for side, (part, run, rows) in enumerate(zip(self.layout.parts, (left, right), self.layout.rows, strict=True)):
             self.keep(part, run)
-            self.taken += passed(run, rows.key_width)
+            self.taken[side] = passed(run, rows.key_width)
         before = self._seen(self.before(self.layout.seen_part))
         more = self.pushed(self.layout.seen_part)
         self.keep(self.layout.seen_part, more)

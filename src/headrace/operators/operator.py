@@ -94,7 +94,7 @@ class Operator(ABC):
         self.state = state
         self.runs: dict[str, Run] = {}  # what is to be added to each arrangement
         self.live: dict[str, int] = {}  # by how many live entries each arrangement grows
-        self.taken = ViewChange()
+        self.taken = [ViewChange(), ViewChange()]  # by side
         self.reduced = Reduced()  # of an operator that keeps the answer of the view: how that answer changed
         self._held: dict[str, list[Run]] = defaultdict(list)
 

@@ -93,7 +93,7 @@ class TopOperator(Operator):
     def flush(self) -> Changes | None:
         layout = self.layout
         change = self.pushed(layout.rows_part)
-        self.taken += passed(change, 0)
+        self.taken[0] += passed(change, 0)
         if change is None:
             return None
         self.keep(layout.rows_part, change)

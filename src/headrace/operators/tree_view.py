@@ -32,6 +32,7 @@ from headrace.operators.kernel import (
     Sent,
     State,
     Traffic,
+    ViewChange,
     ViewKernel,
 )
 from headrace.operators.layout import ViewLayout
@@ -265,13 +266,20 @@ class TreeView(ViewKernel):
                 done.runs[part] = run
                 done.live[part] = operator.live[part]
         if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # work done by all buckets counts once
-            done.traffic[str(number)] = Traffic(operator.taken, given(changes, self.layouts[number].output_keys))
+            _count(done, number, self._traffic(number, operator, changes, bucket))
         if number == len(self.layouts) - 1:
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
         if changes is not None and changes.rows:
             for feed_id, feed in self._readers[number]:
                 self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)
         return done
+
+    def _traffic(self, number: int, operator: Operator, changes: Changes | None, bucket: int) -> Traffic:
+        copied = self.placement.places[number].everywhere if bucket else ()  # counted where it is stored
+        left, right = (ViewChange() if side in copied else operator.taken[side] for side in (0, 1))
+        is_answer = number == len(self.layouts) - 1
+        gave = operator.reduced.summary if is_answer else given(changes, self.layouts[number].output_keys)
+        return Traffic(left + right, gave or ViewChange(), right, operator.reduced.groups)
 
     @cached_property
     def _readers(self) -> dict[int, list[tuple[FeedId, Feed]]]:
@@ -299,7 +307,9 @@ class TreeView(ViewKernel):
             return
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         here = stage == self.placement.places[number].stage
-        for to, part, run in self._deliver(feed_id, fed(feed, changes, fields), bucket):
+        rows = fed(feed, changes, fields)
+        _count(done, feed_id[0], Traffic(fed=rows.rows))
+        for to, part, run in self._deliver(feed_id, rows, bucket):
             if here and part in waiting:
                 done.held.setdefault(part, []).append(run)
             elif here:
@@ -333,6 +343,10 @@ class TreeView(ViewKernel):
     def _owner(self) -> dict[str, int]:
         """The operator that each part of a delivery is for."""
         return {part: number for number, layout in enumerate(self.layouts) for part in layout.accepts}
+
+
+def _count(done: Reduced, number: int, traffic: Traffic) -> None:
+    done.traffic[str(number)] = done.traffic.get(str(number), Traffic()) + traffic
 
 
 def feed_part(feed_id: FeedId) -> str:

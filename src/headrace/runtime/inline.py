@@ -90,7 +90,8 @@ def _reduced(program: Program, mapping: Iterable[Mapped], threads: int) -> Bucke
     result = BucketResult()
     pieces: dict[int, Pieces] = defaultdict(Pieces)
     for mapped in mapping:
-        result.add(BucketResult(bad=mapped.bad, passed=mapped.passed, newest=mapped.newest))
+        seen = BucketResult(bad=mapped.bad, passed=mapped.passed, newest=mapped.newest, held=mapped.held)
+        result.add(seen)
         mapped.into(pieces)
     if result.bad and not program.judge_only:
         return result

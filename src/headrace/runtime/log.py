@@ -78,6 +78,7 @@ class Record:
     late: dict[str, list[str]] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)  # rows of a table that a step changes, on average
     goals: dict[str, Any] = field(default_factory=dict)  # how far each view with a goal is
+    learnt: dict[str, Any] = field(default_factory=dict)  # what earlier triggers of views with goals have shown
     shown: Arrangements = field(default_factory=dict)  # what readers see of answers that are ahead of their triggers
     published: tuple[str, ...] = ()  # arrangements of which readers see the state again
     unshown: Changes = field(default_factory=dict)  # the changes of answers that readers do not see yet
@@ -142,6 +143,7 @@ class Snapshot:
     late: dict[str, list[str]] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     goals: dict[str, Any] = field(default_factory=dict)
+    learnt: dict[str, Any] = field(default_factory=dict)
     shown: Arrangements = field(default_factory=dict)
     unshown: Changes = field(default_factory=dict)
 
@@ -156,13 +158,10 @@ class Snapshot:
         for name, buckets in record.buckets.items():
             arrangements[name] = arrangements.get(name, {}) | buckets
         tables, views = self.tables | record.tables, self.views | record.views
-        watermarks, rates, goals = (
-            self.watermarks | record.watermarks,
-            self.rates | record.rates,
-            self.goals | record.goals,
-        )
+        watermarks, rates = self.watermarks | record.watermarks, self.rates | record.rates
+        goals, learnt = self.goals | record.goals, self.learnt | record.learnt
         for name in record.removed:
-            for known in (tables, views, watermarks, rates, goals):
+            for known in (tables, views, watermarks, rates, goals, learnt):
                 known.pop(name, None)
         gone = {*record.dropped, *record.published}
         return Snapshot(
@@ -179,6 +178,7 @@ class Snapshot:
             _present(self.late | record.late),
             rates,
             goals,
+            learnt,
             {name: buckets for name, buckets in (self.shown | record.shown).items() if name not in gone},
             {name: runs for name, runs in record.unshown.items() if name in views},
         )
@@ -199,6 +199,7 @@ class Snapshot:
             late=self.late,
             rates=self.rates,
             goals=self.goals,
+            learnt=self.learnt,
             shown=self.shown,
             unshown=self.unshown,
         )

@@ -209,6 +209,18 @@ class Parcel:
     rows: int
 
 
+@dataclass(frozen=True)
+class Holding:
+    """What it took to hold the changes of a view: CPU seconds, and the rows of each source that were lifted."""
+
+    cpu: float = 0.0
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Holding) -> Holding:
+        both = {source: self.rows.get(source, 0) + other.rows.get(source, 0) for source in {**self.rows, **other.rows}}
+        return Holding(self.cpu + other.cpu, both)
+
+
 @dataclass
 class BucketResult:
     """What a task did: new state of the buckets it changed, bad rows it found, and what views changed."""
@@ -225,6 +237,7 @@ class BucketResult:
     parcels: list[Parcel] = field(default_factory=list)  # changes for later stages
     traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # per operator of each view
     spent: dict[str, float] = field(default_factory=dict)  # seconds spent in the kernels, per view
+    held: dict[str, Holding] = field(default_factory=dict)  # what was done to hold changes, per view
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
     @property
@@ -255,6 +268,8 @@ class BucketResult:
             own.update((number, own.get(number, Traffic()) + more) for number, more in operators.items())
         for name, seconds in other.spent.items():
             self.spent[name] = self.spent.get(name, 0.0) + seconds
+        for name, holding in other.held.items():
+            self.held[name] = self.held.get(name, Holding()) + holding
         for name, time in other.newest.items():
             self.newest[name] = max(time, self.newest.get(name, time))
         for name, count in other.closed.items():

@@ -286,8 +286,8 @@ def _packed(program: Program, mapping: Iterator[Mapped], tasks: int) -> Batches:
 
     try:
         for mapped in mapping:
-            if mapped.bad or mapped.passed or mapped.newest:
-                seen = BucketResult(bad=mapped.bad, passed=mapped.passed, newest=mapped.newest)
+            if mapped.bad or mapped.passed or mapped.newest or mapped.held:
+                seen = BucketResult(bad=mapped.bad, passed=mapped.passed, newest=mapped.newest, held=mapped.held)
                 yield batch(0, 0, "seen", "", "", pickle.dumps(tell(program, seen)))
             for bucket, pieces in mapped.pieces.items():
                 part = bucket % tasks

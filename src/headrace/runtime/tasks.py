@@ -35,6 +35,7 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.pending import hold
 from headrace.runtime.program import (
     BucketResult,
+    Holding,
     Parcel,
     Program,
     TableTask,
@@ -65,6 +66,7 @@ class Mapped:
     refused: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # positions of such rows, by view
     passed: dict[str, tuple[int, int]] = field(default_factory=dict)  # rows and their net number, per table not kept
     newest: dict[str, int] = field(default_factory=dict)  # per table with a watermark: the latest time inserted
+    held: dict[str, Holding] = field(default_factory=dict)  # what was done to hold changes, per view
 
     def into(self, others: dict[int, Pieces]) -> None:
         """Add the pieces to those of other tables."""
@@ -91,7 +93,11 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
         rows, diff = _map_passing(task, rows, diff, out)
         _map_times(task, rows, diff, out)
     for view in task.views:
-        _map_view(program, task, view, rows, diff, out)
+        start = time.thread_time()
+        count = _map_view(program, task, view, rows, diff, out)
+        if view.waits:
+            done = Holding(time.thread_time() - start, {view.side.source: count})
+            out.held[view.name] = out.held.get(view.name, Holding()) + done
     if program.judge_only:
         _map_bad(program, task, out)
     return out
@@ -155,17 +161,20 @@ def _map_view(
     rows: pa.Table,
     diff: NDArray[np.int64],
     out: Mapped,
-) -> None:
+) -> int:
+    """Lift the rows of one map side; returns how many pass its condition."""
     evaluated = evaluate(view, rows, diff)
     wrong = view.kernel.refused(view.side.source, evaluated)
     if wrong:
         _refuse(task, view, rows, diff, {int(evaluated.origin[i]): wrong[i] for i in sorted(wrong)}, out)
-        return
-    if program.judge_only or not len(evaluated.diff):
-        return
+        return 0
+    count = len(evaluated.diff)
+    if program.judge_only or not count:
+        return count
     for bucket, parts in view.kernel.lift(view.side.source, evaluated, program.buckets).items():
         for part, run in parts.items():
             out.pieces[bucket].runs[view.name, part].append(run)
+    return count
 
 
 def _refuse(
@@ -285,8 +294,10 @@ def _reduce_view(
     incoming = {part: runs for (view, part), runs in pieces.runs.items() if view == name}
     waiting = program.waiting.get(name, frozenset())
     if incoming.keys() <= waiting:
+        start = time.thread_time()
         for part, runs in incoming.items():
             hold(program, name, part, bucket, runs, writer, result)
+        result.add(BucketResult(held={name: Holding(time.thread_time() - start)}))
         return
     held = {
         part: Held.of(program, view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]

@@ -39,7 +39,8 @@ class Progress:
     expected : rows between two triggers, on average; 0 if not known.
     seconds : from the moment of a trigger to its result, on average.
     cost : CPU seconds of a trigger, on average.
-    cpu : CPU seconds of all flushes so far.
+    cpu : CPU seconds of holding changes and of flushes so far.
+    held : CPU seconds of holding the rows that have come since the last trigger.
     credit : CPU seconds that a budget leaves, as of `fired`.
     failed : why the last trigger did not give an answer; empty if it did.
     again : when a trigger that failed may be tried again by the clock.
@@ -59,6 +60,7 @@ class Progress:
     seconds: float = 0.0
     cost: float = 0.0
     cpu: float = 0.0
+    held: float = 0.0
     credit: float = 0.0
     failed: str = ""
     again: int = 0
@@ -71,11 +73,12 @@ class Progress:
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         return cls(**data)
 
-    def came(self, rows: int, now: int) -> Progress:
-        """The progress after more changed rows have come."""
+    def came(self, rows: int, now: int, held: float = 0.0) -> Progress:
+        """The progress after more changed rows have come; to hold them took some CPU seconds."""
         if not rows:
             return self
-        return replace(self, rows=self.rows + rows, first=now if self.first is None else self.first, last=now)
+        first = now if self.first is None else self.first
+        return replace(self, rows=self.rows + rows, first=first, last=now, held=self.held + held, cpu=self.cpu + held)
 
     def flush(self, paths: Mapping[str, int], cpu: float) -> Progress:
         """The progress after some paths were flushed, each for the n-th time since the last trigger."""
@@ -96,6 +99,7 @@ class Progress:
             first=None,
             last=None,
             flushed={},
+            held=0.0,
             fired=now,
             step=step,
             triggers=self.triggers + 1,

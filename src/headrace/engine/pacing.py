@@ -1,0 +1,228 @@
+"""Choosing paces for views with goals: what their flushes show, and what follows from it for the next trigger.
+
+The first trigger of a view is flushed like a uniform pace would be, because nothing is known and partial flushes tell
+most. After that the cost model is fitted to what was counted, and the search decides. Paces are chosen again when a
+trigger brought other rows than expected, or its final work was not what was estimated; planning is kept below a small
+share of the work that it plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from headrace.engine.definition import PlannedView
+from headrace.operators.group import GroupLayout
+from headrace.operators.join import JoinLayout
+from headrace.operators.kernel import Traffic, ViewChange
+from headrace.operators.layout import GROUPS
+from headrace.operators.top import TopLayout
+from headrace.operators.tree_view import TreeView
+from headrace.plan.tree import Join
+from headrace.runtime.log import Arrangements
+from headrace.runtime.program import view_arrangement
+from headrace.thrifty.goal import Budget, Every, FinalWork, Freshness, TargetLag
+from headrace.thrifty.observed import Base, Flow, Flushed, Measured, OperatorFlow, learnt
+from headrace.thrifty.paces import Chosen, Search
+from headrace.thrifty.schedule import Progress
+from headrace.thrifty.simulate import FlatPlan
+
+FIRST_PACE = 8  # of all paths, while nothing is known
+_SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
+_NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
+_PLANNING = 0.01  # planning may take this share of the work that it plans
+
+
+@dataclass
+class Trigger:
+    """What has been seen of a trigger so far."""
+
+    base: Base = field(default_factory=dict)
+    flushes: list[Flushed] = field(default_factory=list)
+    rows: dict[int, float] = field(default_factory=dict)  # table rows that wait before an aggregate, by operator
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What is known of the triggers of a view.
+
+    Parameters
+    ----------
+    rows : changed rows of the trigger from which it was learnt.
+    share : the final work that the paces were chosen for; None if they were not chosen by final work.
+    feasible : whether the paces are estimated to reach the goal.
+    estimated, batch : the estimated final work with these paces, and if all work is done at the trigger; seconds.
+    planning : seconds that the search took.
+    """
+
+    plan: FlatPlan
+    measured: Measured
+    rows: float
+    share: float | None = None
+    feasible: bool = True
+    estimated: float = 0.0
+    batch: float = 0.0
+    planning: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The values that the log keeps."""
+        own = {name: value for name, value in self.__dict__.items() if name not in ("plan", "measured")}
+        return {**own, "plan": self.plan.to_json(), "measured": asdict(self.measured)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Learnt:
+        rest = {name: value for name, value in data.items() if name not in ("plan", "measured")}
+        sums = {name: tuple(values) for name, values in data["measured"].items()}
+        return cls(FlatPlan.from_json(data["plan"]), Measured(**sums), **rest)
+
+
+class Pacing:
+    """The paces of one engine's views."""
+
+    def __init__(self) -> None:
+        self._triggers: dict[str, Trigger] = {}
+        self.last: dict[str, Trigger] = {}  # the last whole trigger of each view, as this engine has seen it
+
+    def came(self, name: str, view: PlannedView, rows: Mapping[str, int], *, is_first: bool) -> None:
+        """Note rows of sources that came; only a trigger whose first rows were seen is learnt from."""
+        if not isinstance(view.kernel, TreeView):
+            return
+        if is_first:
+            self._triggers[name] = Trigger()
+        if name in self._triggers:
+            waiting = self._triggers[name].rows
+            for number, _, _, feed in view.kernel.tree.feeds():
+                if feed.producer is None and not isinstance(view.kernel.tree.nodes[number], Join):
+                    waiting[number] = waiting.get(number, 0.0) + rows.get(feed.source, 0)
+
+    def saw(
+        self,
+        name: str,
+        view: PlannedView,
+        before: Arrangements,
+        traffic: Mapping[str, Traffic],
+        cpu: float,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Note what a flush did; `before` is the state that it found."""
+        if not isinstance(view.kernel, TreeView):
+            return
+        trigger = self._triggers.get(name)
+        if trigger is None:
+            return
+        if not trigger.flushes:
+            trigger.base = _base(name, view.kernel, before)
+        flows = {int(number): _flow(one) for number, one in traffic.items()}
+        for number, flow in flows.items():
+            if flow.groups and number in trigger.rows:
+                flows[number] = replace(flow, fed=flow.fed + trigger.rows.pop(number))
+        trigger.flushes.append(Flushed(flows, cpu, is_last))
+        if is_last:
+            self.last[name] = self._triggers.pop(name)
+
+    def forget(self, name: str) -> None:
+        """Forget a trigger of which not all was seen, as after a failure."""
+        self._triggers.pop(name, None)
+
+    def first(self, view: PlannedView, fresh: Freshness) -> dict[str, int]:
+        """The paces of a view of which nothing is known."""
+        if not isinstance(view.kernel, TreeView) or not _is_paced(fresh):
+            return {}
+        return dict.fromkeys(view.kernel.holds, FIRST_PACE)
+
+    def chosen(
+        self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, known: Learnt | None
+    ) -> tuple[dict[str, int], Learnt] | None:
+        """The paces for the next trigger, after one that is over; None if they stay as they are.
+
+        Parameters
+        ----------
+        progress : before the trigger, with the rows that it had.
+        """
+        trigger = self.last.get(name)
+        if trigger is None or not isinstance(view.kernel, TreeView) or not _is_paced(fresh) or not progress.rows:
+            return None
+        if known is not None and not self._is_news(trigger, progress, known):
+            return None
+        start = time.perf_counter()
+        measured = (Measured() if known is None else known.measured).after(trigger.flushes)
+        plan = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
+        search = Search(plan, measured.units, held=1e6 * progress.held)
+        share, found = _searched(search, fresh, progress)
+        paces = dict(zip(plan.paths, found.paces, strict=True))
+        final, whole = found.work.final / 1e6, search.everything / 1e6
+        took = time.perf_counter() - start
+        return paces, Learnt(plan, measured, progress.rows, share, found.feasible, final, whole, took)
+
+    def _is_news(self, trigger: Trigger, progress: Progress, known: Learnt) -> bool:
+        spent = sum(flush.cpu for flush in trigger.flushes)
+        if known.planning > _PLANNING * spent and known.share is not None:
+            return False
+        final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
+        return _differ(progress.rows, known.rows) or _differ(final, known.estimated)
+
+
+def _is_paced(fresh: Freshness) -> bool:
+    """Whether the goal leaves the engine a choice between work before the trigger and work at it."""
+    goal = fresh.goal
+    return (
+        (isinstance(goal, FinalWork) and goal.share < 1.0)
+        or isinstance(goal, TargetLag)
+        or (isinstance(goal, Budget) and fresh.trigger is not None)
+    )
+
+
+def _searched(search: Search, fresh: Freshness, progress: Progress) -> tuple[float | None, Chosen]:
+    goal = fresh.goal
+    if isinstance(goal, FinalWork):
+        return goal.share, search.best(goal.share)
+    whole = search.everything / 1e6
+    if isinstance(goal, TargetLag):
+        # Half of the lag is for what no estimate knows: other views, the commit, a busy machine.
+        share = min(1.0, 0.5 * goal.seconds / whole) if whole else 1.0
+        return share, search.best(max(0.001, share))
+    assert isinstance(goal, Budget)
+    period = fresh.trigger.period.microseconds / 1e6 if isinstance(fresh.trigger, Every) else None
+    seconds = period or (progress.last or 0) / 1e6 - progress.fired / 1e6
+    allowed = 1e6 * goal.share * max(0.0, seconds)
+    found = [search.best(share) for share in _SHARES]
+    within = [one for one in found if one.work.total <= allowed]
+    return None, min(within, key=lambda one: one.work.final) if within else found[0]
+
+
+def _differ(one: float, other: float) -> bool:
+    return abs(one - other) > _NEWS * max(one, other)
+
+
+def _flow(traffic: Traffic) -> OperatorFlow:
+    right = traffic.right
+    left = ViewChange(
+        traffic.taken.inserted - right.inserted,
+        traffic.taken.deleted - right.deleted,
+        traffic.taken.updated - right.updated,
+    )
+    return OperatorFlow(
+        _as_flow(left), _as_flow(right), _as_flow(traffic.given), float(traffic.fed), float(traffic.groups)
+    )
+
+
+def _as_flow(change: ViewChange) -> Flow:
+    return float(change.inserted), float(change.updated), float(change.deleted)
+
+
+def _base(name: str, kernel: TreeView, state: Arrangements) -> Base:
+    """The rows or groups that operators have before the first flush of a trigger."""
+    out = {}
+    for number, layout in enumerate(kernel.layouts):
+        parts: tuple[str, ...] = layout.parts if isinstance(layout, JoinLayout) else ()
+        if isinstance(layout, TopLayout):
+            parts = (layout.rows_part,)
+        elif isinstance(layout, GroupLayout):
+            parts = (layout.part(GROUPS),)
+        for side, part in enumerate(parts):
+            states = state.get(view_arrangement(name, part), {})
+            out[number, side] = float(sum(own.live for own in states.values()))
+    return out

@@ -1,0 +1,317 @@
+"""What the flushes of a trigger tell about its operators: from counted rows to the parameters of the cost model.
+
+Some parameters are sums that do not depend on the paces (the pairs that a join makes of a trigger's rows). Others say
+in which order rows came, and show only where flushes were partial; these are chosen so that the formulas of
+`cardinalities`, run over what an operator took, come nearest to what the operator gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.plan.paths import children, paths_of
+from headrace.plan.tree import Aggregation, Join, JoinKind, Top, Tree
+from headrace.thrifty import cardinalities as c
+from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, UnitCosts
+
+_KINDS = {
+    JoinKind.INNER: c.INNER,
+    JoinKind.LEFT: c.LEFT,
+    JoinKind.SINGLE: c.LEFT,
+    JoinKind.FULL: c.FULL,
+    JoinKind.SEMI: c.SEMI,
+    JoinKind.ANTI: c.ANTI,
+    JoinKind.NULL_AWARE: c.ANTI,
+    JoinKind.FLAG: c.FLAG,
+}
+_SHARES = np.linspace(0.0, 1.0, 11)
+_UNKNOWN_KAPPA = 0.5
+_MOST_SCALE = 5.0
+Flow = tuple[float, float, float]
+_NOTHING: Flow = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class OperatorFlow:
+    """What one operator took and gave in a flush, as inserted, updated and deleted rows.
+
+    Parameters
+    ----------
+    fed : rows that came to an aggregate, before they were summed.
+    groups : how many groups the input of an aggregate belonged to.
+    """
+
+    left: Flow = _NOTHING
+    right: Flow = _NOTHING
+    given: Flow = _NOTHING
+    fed: float = 0.0
+    groups: float = 0.0
+
+    @property
+    def rows(self) -> float:
+        """Rows that the operator took: for an aggregate, the groups that they belong to."""
+        return self.groups or _gross(self.left) + _gross(self.right)
+
+    @property
+    def entries(self) -> float:
+        """What waited before an aggregate or a top."""
+        return self.fed or _gross(self.left)
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """One flush: its operators, and the CPU time that it took."""
+
+    operators: Mapping[int, OperatorFlow]
+    cpu: float = 0.0
+    is_last: bool = False
+
+    @property
+    def rows(self) -> float:
+        return sum(flow.rows for flow in self.operators.values())
+
+
+Base = Mapping[tuple[int, int], float]
+"""Rows of the sides of joins when the data of a trigger began."""
+
+
+def _gross(flow: Flow) -> float:
+    return flow[0] + 2 * flow[1] + flow[2]
+
+
+def learnt(tree: Tree, flushes: Sequence[Flushed], base: Base, before: FlatPlan | None = None) -> FlatPlan:
+    """The plan of a trigger as its flushes have shown it.
+
+    Parameters
+    ----------
+    before : what was known; it says in which order rows come, if no flush of this trigger was partial.
+    """
+    paths = paths_of(tree)
+    numbers = {path.name: i for i, path in enumerate(paths)}
+    size = len(tree.nodes)
+    path_of = np.full((size, 2), -1, np.int64)
+    for path in paths:
+        path_of[path.number, path.side] = numbers[path.name]
+    sums = [_summed([flush.operators[n] for flush in flushes if n in flush.operators]) for n in range(size)]
+    feeds, passing = _feeds(tree, sums)
+    arriving, parameters, kinds = np.zeros((size, 2, 3)), np.zeros((size, c.PARAMETERS)), np.zeros(size, np.int64)
+    for n, node in enumerate(tree.nodes):
+        seen = [flush.operators[n] for flush in flushes if n in flush.operators]
+        known = None if before is None else before.parameters[n]
+        kinds[n] = _kind(node)
+        for side, port in enumerate(node.ports):
+            if not all(feed.producer is not None for feed in port.feeds):
+                is_mixed = any(feed.producer is not None for feed in port.feeds)
+                arriving[n, side] = (sums[n].left, sums[n].right)[side] if isinstance(node, Join) else _NOTHING
+                if not isinstance(node, Join) and not is_mixed:
+                    arriving[n, side, 0] = sums[n].entries
+        if isinstance(node, Join):
+            parameters[n] = _join(int(kinds[n]), sums[n], seen, base.get((n, 0), 0.0), base.get((n, 1), 0.0), known)
+        elif isinstance(node, Top):
+            wanted = float(min(node.count, 1 << 40) + node.offset)
+            parameters[n, c.WANTED], parameters[n, c.TOP_BASE] = wanted, base.get((n, 0), 0.0)
+            parameters[n, c.SCALE] = 1.0
+        else:
+            parameters[n] = _group(sums[n], seen, base.get((n, 0), 0.0), known)
+    pairs = [(numbers[child], numbers[name]) for name, own in children(paths).items() for child in own]
+    names = tuple(path.name for path in paths)
+    return FlatPlan(kinds, parameters, path_of, arriving, feeds, passing, names, tuple(pairs))
+
+
+def _kind(node: Join | Aggregation | Top) -> int:
+    if isinstance(node, Join):
+        return _KINDS[node.kind]
+    return c.TOP if isinstance(node, Top) else c.GROUP
+
+
+def _summed(seen: Sequence[OperatorFlow]) -> OperatorFlow:
+    def flow(name: str) -> Flow:
+        one, two, three = (sum(getattr(s, name)[i] for s in seen) for i in range(3))
+        return one, two, three
+
+    return OperatorFlow(
+        flow("left"), flow("right"), flow("given"), sum(s.fed for s in seen), sum(s.groups for s in seen)
+    )
+
+
+def _feeds(tree: Tree, sums: Sequence[OperatorFlow]) -> tuple[Any, Any]:
+    """Feeds between operators, and which share of what is given passes each."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for n, side, _, feed in tree.feeds():
+        if feed.producer is not None:
+            found.setdefault((n, side), []).append(feed.producer)
+    feeds, passing = [], []
+    for (n, side), producers in found.items():
+        given = [sum(sums[p].given[flow] for p in producers) for flow in range(3)]
+        matrix = np.zeros((3, 3))
+        if isinstance(tree.nodes[n], Join):
+            taken = (sums[n].left, sums[n].right)[side]
+            for flow in range(3):
+                matrix[flow, flow] = min(1.0, taken[flow] / given[flow]) if given[flow] else 1.0
+            if given[1]:  # an update may move a row over the edge of a condition
+                for flow in (0, 2):
+                    matrix[flow, 1] = max(0.0, taken[flow] - given[flow]) / given[1]
+        else:
+            whole = _gross((given[0], given[1], given[2]))
+            matrix[:] = np.eye(3) * (min(1.0, sums[n].entries / whole) if whole else 1.0)
+        for producer in producers:
+            feeds.append((producer, n, side))
+            passing.append(matrix)
+    if not feeds:
+        return np.zeros((0, 3), np.int64), np.zeros((0, 3, 3))
+    return np.array(feeds, np.int64), np.array(passing)
+
+
+# -- joins ----------------------------------------------------------------------------------------------------------
+
+
+def _join(
+    kind: int, total: OperatorFlow, seen: Sequence[OperatorFlow], left: float, right: float, before: Any
+) -> c.Numbers:
+    p = np.zeros(c.PARAMETERS)
+    p[c.LEFT_BASE], p[c.RIGHT_BASE] = left, right
+    p[c.LEFT_ROWS], p[c.RIGHT_ROWS] = total.left[0] + total.left[2], total.right[0] + total.right[2]
+    p[c.SCALE], p[c.PARTNERS] = 1.0, 1.0
+    p[c.KAPPA] = _UNKNOWN_KAPPA if before is None else before[c.KAPPA]
+    updated = total.left[1] + total.right[1]
+    rows = p[c.LEFT_ROWS] + p[c.RIGHT_ROWS]
+    p[c.CHURN] = total.given[1] / updated if updated else (total.given[0] / rows if rows else 1.0)
+    candidates = [_with(p, c.KAPPA, kappa) for kappa in _SHARES] if len(seen) > 1 else [p]
+    candidates = [made for one in candidates for made in _with_matches(kind, one, total)]
+    best = min(candidates, key=lambda one: _join_error(kind, one, seen))
+    gave = sum(_gross(flow.given) for flow in seen)
+    said = sum(_gross(flow) for flow in _join_replayed(kind, best, seen))
+    if gave > 0 and said > 0 and not updated:
+        best[c.SCALE] = min(_MOST_SCALE, max(1 / _MOST_SCALE, gave / said))
+    return best
+
+
+def _with_matches(kind: int, p: c.Numbers, total: OperatorFlow) -> list[c.Numbers]:
+    """The parameters with the share of left rows that have a partner: computed, or several to try."""
+    net = total.given[0] - total.given[2]
+    rows = max(1.0, total.left[0] - total.left[2])
+    if kind == c.INNER:
+        return [_with(p, c.PAIRS, total.given[0] + total.given[2])]
+    if kind == c.SEMI:
+        return [_with(p, c.MATCHED, min(1.0, max(0.0, net / rows)))]
+    if kind == c.ANTI:
+        return [_with(p, c.MATCHED, min(1.0, max(0.0, 1.0 - net / rows)))]
+    out = []
+    for share in _SHARES:
+        one = _with(p, c.MATCHED, float(share))
+        one[c.PAIRS] = max(0.0, net - rows * (1.0 - share))
+        one[c.PARTNERS] = max(1.0, one[c.PAIRS] / max(1.0, rows * share))
+        out.append(one)
+    return out
+
+
+def _with(p: c.Numbers, at: int, value: float) -> c.Numbers:
+    out = p.copy()
+    out[at] = value
+    return out
+
+
+def _join_replayed(kind: int, p: c.Numbers, seen: Sequence[OperatorFlow]) -> list[Flow]:
+    """What the formulas say a join gives for what it took."""
+    cumulated, out, found = np.zeros(2), np.zeros(3), []
+    for flow in seen:
+        c.join_flow(kind, p, cumulated, np.array([flow.left, flow.right]), out)
+        found.append((out[0], out[1], out[2]))
+    return found
+
+
+def _join_error(kind: int, p: c.Numbers, seen: Sequence[OperatorFlow]) -> float:
+    said = _join_replayed(kind, p, seen)
+    return sum(abs(_gross(mine) - _gross(flow.given)) for mine, flow in zip(said, seen, strict=True))
+
+
+# -- aggregates -----------------------------------------------------------------------------------------------------
+
+
+def _group(total: OperatorFlow, seen: Sequence[OperatorFlow], there: float, before: Any) -> c.Numbers:
+    p = np.zeros(c.PARAMETERS)
+    p[c.ROWS], p[c.SCALE] = total.entries, 1.0
+    p[c.NEW] = total.given[0]
+    known = max(0.0, total.groups - total.given[0])
+    p[c.GONE] = min(1.0, total.given[2] / known) if known else 0.0
+    stay = known - total.given[2]
+    p[c.SHOWN] = min(1.0, total.given[1] / stay) if stay > 0 else 1.0
+    p[c.KAPPA] = _UNKNOWN_KAPPA if before is None else before[c.KAPPA]
+    least = max([p[c.NEW], *(flow.groups for flow in seen)])
+    if len(seen) < 2:
+        p[c.GROUPS] = least
+        return p
+    # Groups that were there before cannot be told from each other; without them, all groups are new.
+    most = min(total.groups, p[c.NEW] + there) if there or not p[c.NEW] else p[c.NEW]
+    tried = []
+    for groups in np.geomspace(max(1.0, least), max(1.0, least, most), 12):
+        for kappa in _SHARES:
+            one = _with(p, c.KAPPA, float(kappa))
+            one[c.GROUPS] = groups
+            tried.append(one)
+    return min(tried, key=lambda one: _group_error(one, seen))
+
+
+def _group_error(p: c.Numbers, seen: Sequence[OperatorFlow]) -> float:
+    """How far the formulas are from the groups that flushes touched, and from those that were new."""
+    error, before, out = 0.0, 0.0, np.zeros(3)
+    for flow in seen:
+        touched = c.group_flow(p, before, flow.entries, out)
+        error += abs(touched - flow.groups) + abs(out[0] - flow.given[0])
+        before += flow.entries
+    return error
+
+
+# -- what work costs ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """CPU times of flushes, summed for a least-squares fit: what it costs to start an operator, and what a row costs.
+
+    Parameters
+    ----------
+    squares : starts times starts, starts times rows, rows times rows.
+    products : starts times CPU, rows times CPU; in microseconds.
+    """
+
+    squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    products: tuple[float, float] = (0.0, 0.0)
+
+    def after(self, flushes: Sequence[Flushed]) -> Measured:
+        """What is known after some more flushes; older ones count less."""
+        aa, ab, bb = (_KEPT * value for value in self.squares)
+        ay, by = (_KEPT * value for value in self.products)
+        for flush in flushes:
+            starts, rows, cpu = float(len(flush.operators)), _weighted(flush), 1e6 * flush.cpu
+            # Each flush counts by its share of error: a large one must not hide what small ones say.
+            weight = 1.0 / max(1.0, cpu) ** 2
+            aa, ab, bb = aa + weight * starts**2, ab + weight * starts * rows, bb + weight * rows**2
+            ay, by = ay + weight * starts * cpu, by + weight * rows * cpu
+        return Measured((aa, ab, bb), (ay, by))
+
+    @property
+    def units(self) -> UnitCosts:
+        """The fitted costs, drawn towards the assumed ones where flushes say little."""
+        (aa, ab, bb), (ay, by) = self.squares, self.products
+        pull_start, pull_row = _PRIOR / UNIT_COSTS.start**2, _PRIOR / UNIT_COSTS.taken**2
+        aa, bb = aa + pull_start, bb + pull_row
+        ay, by = ay + pull_start * UNIT_COSTS.start, by + pull_row * UNIT_COSTS.taken
+        determinant = aa * bb - ab * ab
+        start, row = (ay * bb - by * ab) / determinant, (aa * by - ab * ay) / determinant
+        start, row = max(start, UNIT_COSTS.start / _MOST_FACTOR), max(row, UNIT_COSTS.taken / _MOST_FACTOR)
+        return UnitCosts(start, row, row * UNIT_COSTS.given / UNIT_COSTS.taken)
+
+
+_KEPT = 0.8  # how much of earlier flushes counts after each trigger
+_PRIOR = 0.05  # how much the assumed costs count, in flushes
+_MOST_FACTOR = 20.0
+
+
+def _weighted(flush: Flushed) -> float:
+    ratio = UNIT_COSTS.given / UNIT_COSTS.taken
+    return sum(flow.rows + ratio * _gross(flow.given) for flow in flush.operators.values())
