@@ -3,7 +3,7 @@
 Run it with `python examples/board_by_the_minute.py`. Orders come and prices change, in many small steps. The board says
 what all orders are worth at the prices of now, and is wanted at the end of every minute, within a second. One engine is
 told so, by a goal. A second one keeps the same view without a goal, so every step brings it up to date. Spark alone
-runs the query at the end of every minute. Here a minute has 4 seconds (`--minute SECONDS`). The example works in a
+runs the query at the end of every minute. Here a minute has 3 seconds (`--minute SECONDS`). The example works in a
 temporary folder, and ends by itself in about half a minute.
 """
 
@@ -81,11 +81,11 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """Read the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minute", type=float, default=4, help="seconds of a minute (default 4)")
+    parser.add_argument("--minute", type=float, default=3, help="seconds of a minute (default 3)")
     parser.add_argument("--minutes", type=int, default=2, help="how many of them (default 2)")
-    parser.add_argument("--steps", type=int, default=40, help="steps a minute (default 40)")
+    parser.add_argument("--steps", type=int, default=30, help="steps a minute (default 30)")
     parser.add_argument("--orders", type=int, default=200, help="orders a step (default 200)")
-    parser.add_argument("--rows", type=int, default=50_000, help="orders that are there before (default 50,000)")
+    parser.add_argument("--rows", type=int, default=20_000, help="orders that are there before (default 20,000)")
     options = parser.parse_args()
     for name in ("minute", "minutes", "steps", "orders", "rows"):
         if getattr(options, name) <= 0:

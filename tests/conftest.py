@@ -68,7 +68,7 @@ PASSES: list[Limits] = [
     {  # from bucket to bucket, by threads that take a few rows each
         (one_pass, "MOST_ROWS"): 0,
         (one_pass, "MOST_ROWS_PER_BUCKET"): 0,
-        (inline, "_WORTH_THREADS"): 2,
+        (inline, "WORTH_THREADS"): 2,
         (inline, "_PART_ROWS"): 1,
     },
     {  # in turns

@@ -140,7 +140,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces a bucket, and threads, for tables that a test can afford."""
     monkeypatch.setattr(map_side, "PIECE_ROWS", 64)
     monkeypatch.setattr(inline, "PIECE_ROWS", 64)
-    monkeypatch.setattr(inline, "_WORTH_THREADS", 0)
+    monkeypatch.setattr(inline, "WORTH_THREADS", 0)
 
 
 @pytest.mark.parametrize(

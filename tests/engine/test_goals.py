@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -257,6 +258,33 @@ def test_a_deadline_that_passed_while_nobody_was_there_fires_on_opening(spark: S
         assert engine.status()["views"][0]["missed"] == 1
 
 
+def test_a_step_without_rows_leaves_the_changes_of_other_views(engine: hr.Engine) -> None:
+    eager, late = engine.view("e", BY_CITY), engine.view("v", BY_CITY, **NEVER)
+    engine.apply(orders([1, 2]))
+    before = eager.changes()
+    late.refresh()
+    assert before.num_rows == 2
+    assert_same(eager.changes(), before)
+    late.refresh()
+    assert late.changes().num_rows == 2, "nothing waited, so nothing was fired"
+    assert late.progress.triggers == 1
+
+
+def test_views_may_come_and_go_while_the_scheduler_looks(engine: hr.Engine) -> None:
+    view = engine.view("v", BY_CITY, goal=hr.TargetLag("50 ms"))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for i in range(8):
+            engine.apply(orders([i]))
+            engine.view(f"other_{i}", "SELECT COUNT(*) AS n FROM orders", **NEVER)
+            engine.drop(f"other_{i}")
+    finally:
+        sys.setswitchinterval(before)
+    until(lambda: view.lag == timedelta(0))
+    assert "scheduler" not in engine.status()
+
+
 def test_the_scheduler_ends_with_its_engine(spark: SparkSession, tmp_path: Path) -> None:
     engine = opened(spark, tmp_path / "state")
     engine.view("v", BY_CITY, goal=hr.TargetLag("1 hour"))
@@ -340,6 +368,24 @@ def test_a_view_that_fails_at_its_trigger_says_why_and_heals(engine: hr.Engine) 
     assert {path.name for path in (engine.location / "runs").iterdir()} == engine._store.snapshot.files()
 
 
+def test_a_view_that_fails_by_the_clock_is_tried_less_and_less_often(engine: hr.Engine) -> None:
+    sql = "SELECT id, (SELECT shop FROM shops WHERE city = 'Rome') AS rome FROM orders"
+    with pytest.raises(StepFailedError):
+        engine.view("v", sql, goal=hr.TargetLag("50 ms"))  # two shops are in Rome
+    engine.apply({"shops": pa.table({"shop": [0], "city": ["Rome"], "__diff": [-1]})})
+    view = engine.view("v", sql, goal=hr.TargetLag("50 ms"))
+    engine.apply({"shops": pa.table({"shop": [0], "city": ["Rome"], "__diff": [1]}), **orders([1])})
+    until(lambda: view.progress.failures == 2)
+    assert "more than one row" in view.problem
+    view.goal = hr.Manual()
+    step = engine.step
+    time.sleep(2.5)
+    assert engine.step == step, "nobody tries any more"
+    with pytest.raises(StepFailedError):
+        view.goal = None
+    assert str(view.goal) == "MANUAL ON REFRESH"
+
+
 def test_a_flush_that_fails_on_the_way_is_tried_at_the_trigger(engine: hr.Engine) -> None:
     sql = "SELECT id, (SELECT shop FROM shops WHERE city = 'Oslo') AS oslo FROM orders"
     view = engine.view("v", sql, goal=hr.FinalWork(0.5), trigger=hr.OnRefresh())
@@ -373,8 +419,9 @@ def test_a_goal_can_be_changed_while_the_view_is_there(spark: SparkSession, tmp_
         engine.apply(orders([1]))
         assert view.rows == 0
         view.goal = hr.Freshness(hr.FinalWork(1.0), hr.EveryRows(2))
-        assert view.rows == 1, "what waited belongs to the old goal"
+        assert view.rows == 0, "what waits goes on waiting"
         engine.apply(orders([2]))
+        assert sum(view.to_pandas()["n"]) == 2
         view.goal = hr.FinalWork(0.9)
         assert view.goal == hr.Freshness(hr.FinalWork(0.9), hr.EveryRows(2))
         engine.apply(orders([3]))

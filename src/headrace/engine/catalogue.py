@@ -87,7 +87,8 @@ class Catalogue:
     @property
     def views(self) -> dict[str, PlannedView]:
         """How each view is kept."""
-        return {name: entry.planned for name, entry in self._entries.items()}
+        # A copy, because the scheduler looks at views while others are made.
+        return {name: entry.planned for name, entry in self._entries.copy().items()}
 
     @property
     def kernels(self) -> dict[str, ViewKernel]:

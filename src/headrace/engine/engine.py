@@ -399,7 +399,9 @@ class Engine:
         on_bad_rows: str | None = None,
         source: tuple[str, int] | None = None,
     ) -> Step:
-        """Apply changes to one or more tables as one atomic step, and bring every view up to date.
+        """Apply changes to one or more tables as one atomic step, and bring every view without a goal up to date.
+
+        The changes of views with goals wait, or are part of the same step if a trigger is due.
 
         Parameters
         ----------
@@ -435,7 +437,7 @@ class Engine:
                 self._catalogue.view(name)
             step = self._maintenance.fire(names or known, start)
             self._scheduler.wake()
-        failed = {name: self._maintenance.goals.progress(name).failed for name in names if name in known}
+        failed = {name: self._maintenance.goals.progress(name).failed for name in names or known if name in known}
         for name, why in failed.items():
             if why:
                 raise StepFailedError(
@@ -452,12 +454,15 @@ class Engine:
             planned = self._catalogue.views[name]
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
-            if planned.definition.freshness is not None:
-                self.refresh(name)  # what waits belongs to the old goal
+            goals = self._maintenance.goals
+            paces = {} if freshness is None else goals.paces_for(name, planned, freshness)
+            if planned.definition.freshness is not None and freshness is None:
+                self.refresh(name)  # from now on nothing may wait
             changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
-            before = self._maintenance.goals.progress(name)
-            paces = {} if freshness is None else self._maintenance.goals.pacing.first(planned, freshness)
-            progress = replace(before, fired=now(), step=self.step, paces=paces, credit=0.0)
+            before = goals.progress(name)
+            progress = replace(before, paces=paces, flushed={}, again=0)
+            if before.first is None:
+                progress = replace(progress, fired=now(), step=self.step, credit=0.0)
             record = self._store.next_record(
                 views={name: changed.definition.to_json()}, goals={name: progress.to_json()}
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.engine.definition import PlannedView
@@ -31,7 +31,18 @@ def explain(access: Access, name: str, view: PlannedView) -> Report:
     from headrace.engine.strategies import strategy_of
 
     strategy, schemas = strategy_of(view), access.catalogue.schemas
-    return access.state.read(lambda reader: strategy.explain(view, known(name, view, reader, schemas)))
+    fresh = view.definition.freshness
+
+    def made(reader: Reader) -> Report:
+        report = strategy.explain(view, known(name, view, reader, schemas))
+        if fresh is None:
+            return report
+        from headrace.engine.freshness_report import freshness_section
+
+        section, values = freshness_section(name, view, fresh, reader)
+        return replace(report, sections=(section, *report.sections), values={**report.values, "freshness": values})
+
+    return access.state.read(made)
 
 
 def known(name: str, view: PlannedView, reader: Reader, schemas: Mapping[str, TableSchema]) -> Known:

@@ -17,7 +17,7 @@ from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
 from headrace.engine.pacing import Learnt, Pacing
 from headrace.engine.recompute import Recomputed, Recomputer
-from headrace.engine.step_runner import StepRunner, translating_spark_errors
+from headrace.engine.step_runner import NOT_COMMITTED, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import HeadraceError, SchemaError
@@ -27,7 +27,8 @@ from headrace.runtime.flushing import flush
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, Flush, Holding, Program, pending_arrangement, view_arrangement
 from headrace.runtime.spark import jobs_of
-from headrace.thrifty.goal import AtWindowEnd, Budget, Freshness
+from headrace.thrifty.cost import time_text
+from headrace.thrifty.goal import FAIL, AtWindowEnd, Budget, FinalWork, Freshness
 from headrace.thrifty.schedule import (
     Progress,
     credit,
@@ -133,6 +134,8 @@ class Goals:
             ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, watermarks)
             if came:
                 out.progress[name] = progress
+            if progress.first is None:
+                continue  # nothing waits
             if name in wanted or is_due(fresh, progress, now(), window_ended=ended):
                 self._fire(name, view, fresh, progress, program, state, watermarks, began, out)
             elif came and (due := paths_due(progress, expected_rows(fresh, progress))):
@@ -154,7 +157,7 @@ class Goals:
         """Flush all that waits for a view, and let its readers see the new answer."""
         cpu, start = time.process_time(), time.perf_counter()
         try:
-            done = BucketResult() if progress.first is None else self._flush(name, view, None, program, state)
+            done = self._flush(name, view, None, program, state)
             if view.is_final:
                 tables = self._catalogue.tables
                 base = program({name: view}, {**state.buckets, **done.buckets})
@@ -162,18 +165,20 @@ class Goals:
         except HeadraceError as error:
             out.undone = True
             self.pacing.forget(name)
-            out.progress[name] = progress.fail(error.what, now())
+            out.progress[name] = progress.fail(error.what.removeprefix(f"{NOT_COMMITTED}: "), now())
             return
         spent = time.process_time() - cpu
         out.result.add(done)
         out.fired.append(name)
         at = now()
         left = credit(fresh.goal, progress, at, spent) if isinstance(fresh.goal, Budget) else 0.0
+        known = self.learnt(name)
         met = goal_met(fresh, progress, began, at, left)
+        if isinstance(fresh.goal, FinalWork) and known is not None:
+            met = spent <= fresh.goal.share * known.batch
         step = self._store.snapshot.step + 1
         after = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
         self._saw(name, view, done, spent, is_last=True)
-        known = self.learnt(name)
         found = self.pacing.chosen(name, view, fresh, progress, known)
         if found is not None:
             paces, learnt = found
@@ -184,6 +189,20 @@ class Goals:
     def _saw(self, name: str, view: PlannedView, done: BucketResult, cpu: float, *, is_last: bool) -> None:
         before = self._store.snapshot.arrangements
         self.pacing.saw(name, view, before, done.traffic.get(name, {}), cpu, is_last=is_last)
+
+    def paces_for(self, name: str, view: PlannedView, fresh: Freshness) -> dict[str, int]:
+        """The paces to begin with under a goal: by what is known of the view, or those of a view that is new."""
+        known = self.learnt(name)
+        if known is None:
+            return self.pacing.first(view, fresh)
+        found = self.pacing.under(known, fresh, self.progress(name))
+        if not found.feasible and fresh.infeasible == FAIL:
+            raise SchemaError(
+                f"view {name!r}: {fresh} is out of reach: doing everything at the trigger takes "
+                f"{time_text(known.batch)}, and {time_text(found.work.final / 1e6)} of it would be left",
+                way_out="give a weaker goal (view.tradeoff() has estimates), or infeasible='best' to come near it",
+            )
+        return dict(zip(known.plan.paths, found.paces, strict=True))
 
     def learnt(self, name: str) -> Learnt | None:
         """What is known of the triggers of a view."""

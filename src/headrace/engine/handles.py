@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
+    from headrace.engine.freshness_report import Tradeoff
     from headrace.explain.report import Report
+    from headrace.thrifty.incrementability import PathIncrementability
 
 
 class Table:
@@ -115,7 +117,7 @@ class AnswerHandle(KeptHandle):
         return reader.held_by(self._answer.frame(reader, self._access.needing("a DataFrame is Spark's").spark))
 
     def to_arrow(self) -> pa.Table:
-        """The view as of the last step, in the order of its ORDER BY if it has one."""
+        """The view as of the last step (`as_of`, if it has a goal), in the order of its ORDER BY if it has one."""
         self._entry.check_there()
         return self._access.state.read(self._answer.table)
 
@@ -151,7 +153,10 @@ class AnswerHandle(KeptHandle):
                 yield from piece.to_batches()
 
     def changes(self) -> pa.Table:
-        """The changes of the last step: deleted rows with negative `__diff`, inserted rows with positive `__diff`."""
+        """The changes of the last step: deleted rows with negative `__diff`, inserted rows with positive `__diff`.
+
+        Of a view with a goal, the changes of its last trigger.
+        """
         self._entry.check_there()
         return self._access.state.read(self._answer.changes)
 
@@ -178,6 +183,23 @@ class View(AnswerHandle):
             )
         assert isinstance(self._answer, GroupsAnswer)  # only groups close
         return Finals(self._access, self._entry, self._answer, since)
+
+    def tradeoff(self) -> Tradeoff:
+        """The estimated additional work and latency for shares of final work from 1 to 0.02, beside what was measured.
+
+        For views with a goal that leaves a choice, after their first trigger.
+        """
+        from headrace.engine.freshness_report import tradeoff_of
+
+        self._entry.check_there()
+        return self._access.state.read(lambda reader: tradeoff_of(self.name, self.planned, reader))
+
+    def incrementability(self) -> list[PathIncrementability]:
+        """What more flushes of each path buy: fully, partially or not incrementable, and the operator that decides."""
+        from headrace.engine.freshness_report import incrementability_of
+
+        self._entry.check_there()
+        return self._access.state.read(lambda reader: incrementability_of(self.name, self.planned, reader))
 
     def analyze(self) -> Report:
         """EXPLAIN ANALYZE: explain the view, with what each strategy would cost now, and what the last step did."""

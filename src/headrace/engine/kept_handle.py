@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class KeptHandle:
-    """Something that every step keeps fresh."""
+    """Something that is kept fresh, by every step or as its goal says."""
 
     def __init__(self, access: Access, entry: Entry) -> None:
         self._access = access

@@ -271,7 +271,7 @@ class Maintenance:
                 step=step.number,
                 buckets=buckets,
                 views=dict(definitions),
-                **self._told(result, advance),
+                **self._told(rows, result, advance),
                 sources=dict([source]) if source else {},
                 quarantine=_with_files(snapshot.quarantine, outcome.bad),
                 watermarks=outcome.watermarks,
@@ -284,9 +284,11 @@ class Maintenance:
             self._store.remove_orphans()
         return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
 
-    def _told(self, result: BucketResult, advance: Advance) -> dict[str, Any]:
+    def _told(self, rows: Mapping[str, int], result: BucketResult, advance: Advance) -> dict[str, Any]:
         """What a record says of views with goals, and of the changes of all views."""
-        snapshot, told = self._store.snapshot, dict(result.changes)
+        snapshot = self._store.snapshot
+        # A step without rows concerns the views whose triggers it fires; what others last changed stays known.
+        told = dict(result.changes) if rows else dict(snapshot.changes)
         unshown = dict(snapshot.unshown)
         published = []
         for name in self.goals.waiting:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from headrace.engine.definition import PlannedView
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
@@ -23,16 +25,28 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Join
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import view_arrangement
+from headrace.thrifty import cardinalities as c
 from headrace.thrifty.goal import Budget, Every, FinalWork, Freshness, TargetLag
-from headrace.thrifty.observed import Base, Flow, Flushed, Measured, OperatorFlow, learnt
+from headrace.thrifty.observed import Base, Flow, Flushed, Measured, OperatorFlow, learnt, next_trigger
 from headrace.thrifty.paces import Chosen, Search
 from headrace.thrifty.schedule import Progress
-from headrace.thrifty.simulate import FlatPlan
+from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, simulated
 
 FIRST_PACE = 8  # of all paths, while nothing is known
 _SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
 _NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
-_PLANNING = 0.01  # planning may take this share of the work that it plans
+_PLANNING = 0.01  # planning may take this share of the work that it plans, after the first few triggers
+_FREE_PLANNINGS = 3
+_NOTHING = FlatPlan(
+    np.full(1, c.GROUP),
+    np.zeros((1, c.PARAMETERS)),
+    np.zeros((1, 2), np.int64),
+    np.zeros((1, 2, 3)),
+    np.zeros((0, 3), np.int64),
+    np.zeros((0, 3, 3)),
+    ("0",),
+    (),
+)
 
 
 @dataclass
@@ -41,7 +55,7 @@ class Trigger:
 
     base: Base = field(default_factory=dict)
     flushes: list[Flushed] = field(default_factory=list)
-    rows: dict[int, float] = field(default_factory=dict)  # table rows that wait before an aggregate, by operator
+    rows: dict[int, float] = field(default_factory=dict)  # rows that wait before operators, by operator
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,9 @@ class Learnt:
     share : the final work that the paces were chosen for; None if they were not chosen by final work.
     feasible : whether the paces are estimated to reach the goal.
     estimated, batch : the estimated final work with these paces, and if all work is done at the trigger; seconds.
-    planning : seconds that the search took.
+    planning : seconds that choosing paces has taken so far.
+    held : CPU seconds of holding the rows of a trigger when they come.
+    last : what the trigger took: its final and its additional work as shares of `batch`, and the seconds of the first.
     """
 
     plan: FlatPlan
@@ -65,6 +81,8 @@ class Learnt:
     estimated: float = 0.0
     batch: float = 0.0
     planning: float = 0.0
+    held: float = 0.0
+    last: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The values that the log keeps."""
@@ -115,10 +133,13 @@ class Pacing:
             return
         if not trigger.flushes:
             trigger.base = _base(name, view.kernel, before)
-        flows = {int(number): _flow(one) for number, one in traffic.items()}
-        for number, flow in flows.items():
-            if flow.groups and number in trigger.rows:
-                flows[number] = replace(flow, fed=flow.fed + trigger.rows.pop(number))
+        flows = {}
+        for number, one in traffic.items():
+            flow, n = _flow(one), int(number)
+            if flow.fed:
+                trigger.rows[n] = trigger.rows.get(n, 0.0) + flow.fed
+            if one.taken or flow.groups:  # otherwise what was given waits before it
+                flows[n] = replace(flow, fed=trigger.rows.pop(n, 0.0))
         trigger.flushes.append(Flushed(flows, cpu, is_last))
         if is_last:
             self.last[name] = self._triggers.pop(name)
@@ -147,22 +168,39 @@ class Pacing:
             return None
         if known is not None and not self._is_news(trigger, progress, known):
             return None
+        simulated(_NOTHING, (1,), UNIT_COSTS, 1)  # compiled, or loaded, before time is taken
         start = time.perf_counter()
         measured = (Measured() if known is None else known.measured).after(trigger.flushes)
-        plan = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
+        seen = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
+        plan = next_trigger(seen)
         search = Search(plan, measured.units, held=1e6 * progress.held)
         share, found = _searched(search, fresh, progress)
         paces = dict(zip(plan.paths, found.paces, strict=True))
         final, whole = found.work.final / 1e6, search.everything / 1e6
-        took = time.perf_counter() - start
-        return paces, Learnt(plan, measured, progress.rows, share, found.feasible, final, whole, took)
+        took = time.perf_counter() - start + (0.0 if known is None else known.planning)
+        last = _last(trigger, progress, whole)
+        known = Learnt(plan, measured, progress.rows, share, found.feasible, final, whole, took, progress.held, last)
+        return paces, known
+
+    def under(self, known: Learnt, fresh: Freshness, progress: Progress) -> Chosen:
+        """The paces for a goal, given what is known."""
+        search = Search(known.plan, known.measured.units, held=1e6 * known.held)
+        if not _is_paced(fresh):
+            return Chosen(search.batch, search.cost(search.batch), True)
+        return _searched(search, fresh, progress)[1]
 
     def _is_news(self, trigger: Trigger, progress: Progress, known: Learnt) -> bool:
-        spent = sum(flush.cpu for flush in trigger.flushes)
-        if known.planning > _PLANNING * spent and known.share is not None:
+        if progress.triggers > _FREE_PLANNINGS and known.planning > _PLANNING * progress.cpu:
             return False
         final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
         return _differ(progress.rows, known.rows) or _differ(final, known.estimated)
+
+
+def _last(trigger: Trigger, progress: Progress, whole: float) -> dict[str, float]:
+    """What a trigger took, beside the estimate of doing everything at the trigger."""
+    final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
+    total = progress.held + sum(flush.cpu for flush in trigger.flushes)
+    return {"final": final / whole, "additional": total / whole - 1, "seconds": final} if whole else {}
 
 
 def _is_paced(fresh: Freshness) -> bool:

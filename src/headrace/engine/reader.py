@@ -147,6 +147,10 @@ class Reader:
         """How far a view with a goal is."""
         return progress_of(self._snapshot.goals, view)
 
+    def learnt(self, view: str) -> Mapping[str, Any] | None:
+        """What the triggers of a view with a goal have shown, as the log keeps it."""
+        return self._snapshot.learnt.get(view)
+
     # -- views --------------------------------------------------------------------------------------------------
 
     def states(self, view: str, part: str) -> Mapping[int, BucketState]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
 from headrace.engine.goals import Goals
@@ -76,17 +75,27 @@ class Scheduler:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._news = False
-                at = None if self._is_stopped else self._next()
-                if at is None:
-                    self._thread = None
-                    return
-                wait = min(_LONGEST, (at - now()) / 1e6)
-                if wait > 0:
-                    self._changed.wait_for(lambda: self._news or self._is_stopped, wait)
-                    continue
-            self._attempt()
+            try:
+                with self._changed:
+                    self._news = False
+                    at = None if self._is_stopped else self._next()
+                    if at is None:
+                        self._thread = None
+                        return
+                    wait = min(_LONGEST, (at - now()) / 1e6)
+                    if wait > 0:
+                        self._changed.wait_for(lambda: self._news or self._is_stopped, wait)
+                        continue
+                self._attempt()
+            except Exception as error:
+                self._met(error)
+
+    def _met(self, error: Exception) -> None:
+        """Keep an error until somebody asks, and wait a little before the next attempt."""
+        self.trouble = error
+        _LOG.warning("triggers that are due could not be fired; they are tried again: %s", error)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped, _PAUSE)
 
     def _attempt(self) -> None:
         while not self._lock.acquire(timeout=_PATIENCE):
@@ -96,10 +105,5 @@ class Scheduler:
             if not self._is_stopped:
                 self._fire()
                 self.trouble = None
-        except Exception as error:
-            self.trouble = error
-            _LOG.warning("triggers that are due could not be fired; they are tried again: %s", error)
         finally:
             self._lock.release()
-        if self.trouble is not None:
-            time.sleep(_PAUSE)

@@ -41,6 +41,7 @@ DRIVER_ROWS = 1_000_000
 # On a local master a job would run on the driver's own cores, and copy the batch to get there.
 LOCAL_DRIVER_ROWS = 2_000_000
 
+NOT_COMMITTED = "the step failed in Spark and was not committed"
 Inputs = Mapping[str, ChangeBatch | DataFrame]
 T = TypeVar("T")
 
@@ -228,9 +229,7 @@ def translating_spark_errors(run: Callable[[], T]) -> T:
         return run()
     except (PySparkException, Py4JError) as error:
         message = _readable(error)
-        raise StepFailedError(
-            f"the step failed in Spark and was not committed: {message}", way_out=_way_out(message)
-        ) from error
+        raise StepFailedError(f"{NOT_COMMITTED}: {message}", way_out=_way_out(message)) from error
 
 
 def _way_out(message: str) -> str:

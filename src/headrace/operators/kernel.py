@@ -97,7 +97,7 @@ class Traffic:
     ----------
     right : what it took on its right side, as a part of `taken`.
     groups : how many groups of an aggregate the input belonged to.
-    fed : rows that other operators gave it, before they were summed.
+    fed : rows that other operators gave it, before equal ones were added up; they may wait for a later flush.
     """
 
     taken: ViewChange = ViewChange()

@@ -308,7 +308,7 @@ class TreeView(ViewKernel):
         fields = self.tree.nodes[feed_id[0]].ports[feed_id[1]].fields
         here = stage == self.placement.places[number].stage
         rows = fed(feed, changes, fields)
-        _count(done, feed_id[0], Traffic(fed=rows.rows))
+        _count(done, feed_id[0], Traffic(fed=int(np.abs(rows.diff).sum())))
         for to, part, run in self._deliver(feed_id, rows, bucket):
             if here and part in waiting:
                 done.held.setdefault(part, []).append(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from headrace.runtime import inline
 from headrace.runtime.one_pass import is_small, settled
 from headrace.runtime.pending import delivered, emptied, in_one_pass, waiting_rows
 from headrace.runtime.program import BucketResult, Program
@@ -21,6 +22,7 @@ def flush(program: Program, threads: int, jobs: Callable[[Program], Jobs] | None
     """
     rows = sum(waiting_rows(program, view, flush.flushed) for view, flush in program.flushes.items())
     at_once = in_one_pass(program) if is_small(program, rows, threads) else None
+    threads = threads if rows >= inline.WORTH_THREADS else 1
     result = BucketResult()
     with settled(program, result) if at_once is None else nullcontext(at_once) as ready:
         result.add(emptied(ready))

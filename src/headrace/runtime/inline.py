@@ -21,7 +21,7 @@ from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask,
 from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions, tell
 
-_WORTH_THREADS = 20_000  # changed rows below which handing work to threads costs more than it saves
+WORTH_THREADS = 20_000  # changed rows below which handing work to threads costs more than it saves
 _PART_ROWS = 200_000  # rows of a part: groups that two parts share are summed twice, so smaller parts gain nothing
 
 
@@ -33,7 +33,7 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
     with nullcontext(program) if is_one_pass else settled(program, result) as ready:
         for part in parts:
             part = replace(part, state=ready.state_after(result))
-            result.add(_run(part, batches, 1 if rows < _WORTH_THREADS else threads))
+            result.add(_run(part, batches, 1 if rows < WORTH_THREADS else threads))
             if result.bad and not program.judge_only:
                 break
     return tell(program, result)
@@ -72,7 +72,7 @@ def _parts(batch: ChangeBatch, most: int) -> list[ChangeBatch]:
 def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:
     """Run a program over the stored rows of its tables."""
     rows = {task.name: _stored(program, task) for task in program.tables}
-    if sum(rows.values()) < _WORTH_THREADS:
+    if sum(rows.values()) < WORTH_THREADS:
         threads = 1
     shares: list[tuple[TableTask, Iterable[int]]] = []
     for task in program.tables:

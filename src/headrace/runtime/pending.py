@@ -109,10 +109,11 @@ def emptied(program: Program) -> BucketResult:
 def residences_of(view: str, kernel: ViewKernel) -> dict[str, Residence] | None:
     """Where entries lie that wait at the inlets of a view; None if the entries of one of them do not tell."""
     out = {}
-    for part, inlet in kernel.inlets.items():
-        if inlet.residence is None:
+    for part in (part for parts in kernel.holds.values() for part in parts):
+        residence = kernel.inlets[part].residence
+        if residence is None:
             return None
-        out[pending_arrangement(view, part)] = inlet.residence
+        out[pending_arrangement(view, part)] = residence
     return out
 
 
@@ -128,8 +129,3 @@ def in_one_pass(program: Program) -> Program | None:
         residences |= waiting
         residences |= {view_arrangement(view, part): found for part, found in way.residences.items()}
     return replace(program, buckets=1, flushes=flushes, residences=residences)
-
-
-def arrangements_of(view: str, kernel: ViewKernel) -> Mapping[str, str]:
-    """The arrangements of changes that wait, by inlet."""
-    return {part: pending_arrangement(view, part) for part in kernel.inlets}

@@ -30,7 +30,7 @@ PAIRS = 4  # pairs that these rows make
 KAPPA = 5  # how much both sides come in the same order
 MATCHED = 6  # share of the left rows that have a partner in the end
 PARTNERS = 7  # partners of a row that has one, on average
-CHURN = 8  # updates given for an update taken
+LEFT_CHURN, RIGHT_CHURN = 8, 10  # updates given for an update that a side takes
 SCALE = 9  # measured rows given, as a ratio to what the formulas say
 # Parameters of a group.
 GROUPS = 0  # groups that the trigger's rows belong to
@@ -113,7 +113,8 @@ def join_flow(kind, p, cumulated, taken, out):  # type: ignore[no-untyped-def]
     there = (p[RIGHT_BASE] + rb * p[RIGHT_ROWS]) / max(1.0, p[RIGHT_BASE] + p[RIGHT_ROWS])
     here = (p[LEFT_BASE] + lb * p[LEFT_ROWS]) / max(1.0, p[LEFT_BASE] + p[LEFT_ROWS])
     out[0] = inserted * p[SCALE]
-    out[1] = updated * p[SCALE] + p[CHURN] * (taken[0, 1] * min(1.0, there) + taken[1, 1] * min(1.0, here))
+    again = p[LEFT_CHURN] * taken[0, 1] * min(1.0, there) + p[RIGHT_CHURN] * taken[1, 1] * min(1.0, here)
+    out[1] = updated * p[SCALE] + again
     out[2] = deleted * p[SCALE]
 
 

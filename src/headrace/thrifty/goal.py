@@ -298,7 +298,8 @@ def freshness_of(
             )
         return None
     if isinstance(goal, Freshness):
-        return goal if trigger is None else Freshness(goal.goal, trigger, goal.infeasible)
+        given = goal.infeasible if infeasible == BEST else infeasible
+        return Freshness(goal.goal, goal.trigger if trigger is None else trigger, given)
     return Freshness(goal, trigger, infeasible)
 
 

@@ -8,7 +8,7 @@ in which order rows came, and show only where flushes were partial; these are ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ _KINDS = {
 }
 _SHARES = np.linspace(0.0, 1.0, 11)
 _UNKNOWN_KAPPA = 0.5
-_MOST_SCALE = 5.0
 Flow = tuple[float, float, float]
 _NOTHING: Flow = (0.0, 0.0, 0.0)
 
@@ -41,7 +40,7 @@ class OperatorFlow:
 
     Parameters
     ----------
-    fed : rows that came to an aggregate, before they were summed.
+    fed : rows that have come to an operator since it last ran, before equal ones were added up.
     groups : how many groups the input of an aggregate belonged to.
     """
 
@@ -55,6 +54,11 @@ class OperatorFlow:
     def rows(self) -> float:
         """Rows that the operator took: for an aggregate, the groups that they belong to."""
         return self.groups or _gross(self.left) + _gross(self.right)
+
+    @property
+    def summed(self) -> float:
+        """Entries that waited before an aggregate, and are added up by group once more."""
+        return self.left[0] if self.groups else 0.0
 
     @property
     def entries(self) -> float:
@@ -177,17 +181,43 @@ def _join(
     p[c.LEFT_ROWS], p[c.RIGHT_ROWS] = total.left[0] + total.left[2], total.right[0] + total.right[2]
     p[c.SCALE], p[c.PARTNERS] = 1.0, 1.0
     p[c.KAPPA] = _UNKNOWN_KAPPA if before is None else before[c.KAPPA]
+    candidates = [_with(p, c.KAPPA, float(kappa)) for kappa in _SHARES] if len(seen) > 1 else [p]
+    fitted = [_scaled(kind, made, seen) for one in candidates for made in _with_matches(kind, one, total)]
+    _, best = min(fitted, key=lambda one: one[0])
     updated = total.left[1] + total.right[1]
-    rows = p[c.LEFT_ROWS] + p[c.RIGHT_ROWS]
-    p[c.CHURN] = total.given[1] / updated if updated else (total.given[0] / rows if rows else 1.0)
-    candidates = [_with(p, c.KAPPA, kappa) for kappa in _SHARES] if len(seen) > 1 else [p]
-    candidates = [made for one in candidates for made in _with_matches(kind, one, total)]
-    best = min(candidates, key=lambda one: _join_error(kind, one, seen))
-    gave = sum(_gross(flow.given) for flow in seen)
-    said = sum(_gross(flow) for flow in _join_replayed(kind, best, seen))
-    if gave > 0 and said > 0 and not updated:
-        best[c.SCALE] = min(_MOST_SCALE, max(1 / _MOST_SCALE, gave / said))
+    if not updated:  # as if it meant the partners of a row
+        rows = p[c.LEFT_ROWS] + p[c.RIGHT_ROWS]
+        best[c.LEFT_CHURN] = best[c.RIGHT_CHURN] = total.given[0] / rows if rows else 1.0
     return best
+
+
+def _scaled(kind: int, p: c.Numbers, seen: Sequence[OperatorFlow]) -> tuple[float, c.Numbers]:
+    """The parameters with the scale and the churn that fit best what was given, and the error that is left.
+
+    Rows that a join gives for updates cannot be told from those that it gives for new rows, but more or fewer of either
+    came in each flush.
+    """
+    gave = np.array([_gross(flow.given) for flow in seen])
+    plain = np.array([_gross(flow) for flow in _join_replayed(kind, p, seen)])
+    churned = _with(_with(p, c.LEFT_CHURN, 1.0), c.RIGHT_CHURN, 1.0)
+    again = np.array([_gross(flow) for flow in _join_replayed(kind, churned, seen)]) - plain
+    scale, churn = _two_factors(plain, again, gave)
+    out = _with(p, c.SCALE, scale if plain.sum() > 0 else 1.0)
+    out[c.LEFT_CHURN] = out[c.RIGHT_CHURN] = churn
+    return float(np.abs(scale * plain + churn * again - gave).sum()), out
+
+
+def _two_factors(one: c.Numbers, other: c.Numbers, total: c.Numbers) -> tuple[float, float]:
+    """The factors, neither negative, with which two series come nearest to a third (least squares)."""
+    aa, ab, bb = float(one @ one), float(one @ other), float(other @ other)
+    ay, by = float(one @ total), float(other @ total)
+    determinant = aa * bb - ab * ab
+    if determinant > 1e-9 * aa * bb:
+        first, second = (ay * bb - by * ab) / determinant, (aa * by - ab * ay) / determinant
+        if first >= 0 and second >= 0:
+            return first, second
+    alone = (ay / aa if aa else 0.0, 0.0), (0.0, by / bb if bb else 0.0)
+    return min(alone, key=lambda pair: float(np.square(pair[0] * one + pair[1] * other - total).sum()))
 
 
 def _with_matches(kind: int, p: c.Numbers, total: OperatorFlow) -> list[c.Numbers]:
@@ -222,11 +252,6 @@ def _join_replayed(kind: int, p: c.Numbers, seen: Sequence[OperatorFlow]) -> lis
         c.join_flow(kind, p, cumulated, np.array([flow.left, flow.right]), out)
         found.append((out[0], out[1], out[2]))
     return found
-
-
-def _join_error(kind: int, p: c.Numbers, seen: Sequence[OperatorFlow]) -> float:
-    said = _join_replayed(kind, p, seen)
-    return sum(abs(_gross(mine) - _gross(flow.given)) for mine, flow in zip(said, seen, strict=True))
 
 
 # -- aggregates -----------------------------------------------------------------------------------------------------
@@ -264,6 +289,30 @@ def _group_error(p: c.Numbers, seen: Sequence[OperatorFlow]) -> float:
         error += abs(touched - flow.groups) + abs(out[0] - flow.given[0])
         before += flow.entries
     return error
+
+
+# -- the next trigger -----------------------------------------------------------------------------------------------
+
+
+def next_trigger(plan: FlatPlan) -> FlatPlan:
+    """The plan of a trigger that brings as many rows as the last one, to operators that hold the rows of that too."""
+    parameters = plan.parameters.copy()
+    for n, kind in enumerate(plan.kinds):
+        p = parameters[n]
+        if kind == c.TOP:
+            p[c.TOP_BASE] += plan.arriving[n, 0, 0]
+        elif kind == c.GROUP:
+            p[c.NEW] *= p[c.KAPPA]  # groups whose rows come together keep coming; all others are there by now
+        else:
+            left, right = p[c.LEFT_BASE] + p[c.LEFT_ROWS], p[c.RIGHT_BASE] + p[c.RIGHT_ROWS]
+            before = left * right - p[c.LEFT_BASE] * p[c.RIGHT_BASE]
+            after = (left + p[c.LEFT_ROWS]) * (right + p[c.RIGHT_ROWS]) - left * right
+            if before > 0:
+                p[c.PAIRS] *= p[c.KAPPA] + (1.0 - p[c.KAPPA]) * after / before
+            p[c.LEFT_CHURN] *= (right + p[c.RIGHT_ROWS]) / max(1.0, right)
+            p[c.RIGHT_CHURN] *= (left + p[c.LEFT_ROWS]) / max(1.0, left)
+            p[c.LEFT_BASE], p[c.RIGHT_BASE] = left, right
+    return replace(plan, parameters=parameters)
 
 
 # -- what work costs ------------------------------------------------------------------------------------------------
@@ -308,10 +357,10 @@ class Measured:
 
 
 _KEPT = 0.8  # how much of earlier flushes counts after each trigger
-_PRIOR = 0.05  # how much the assumed costs count, in flushes
+_PRIOR = 2.0  # how much the assumed costs count, in flushes
 _MOST_FACTOR = 20.0
 
 
 def _weighted(flush: Flushed) -> float:
     ratio = UNIT_COSTS.given / UNIT_COSTS.taken
-    return sum(flow.rows + ratio * _gross(flow.given) for flow in flush.operators.values())
+    return sum(flow.rows + flow.summed + ratio * _gross(flow.given) for flow in flush.operators.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -19,6 +19,7 @@ from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, UnitCosts, Work, sim
 MOST = 100  # flushes of a path until the trigger
 Paces = tuple[int, ...]
 _INFINITE = float("inf")
+_NEAR = 1.1  # a goal out of reach is approached up to this factor of the least final work
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,24 @@ class Search:
 
     def best(self, share: float) -> Chosen:
         """Paces whose final work is at most a share of doing everything at the trigger, at the least total work."""
-        found = [self._upwards(share), self._downwards(share), self.uniform(share)]
+        wanted = self.final_work(share)
+        found = self._reaching(wanted)
         feasible = [one for one in found if one.feasible]
         if feasible:
-            return min(feasible, key=lambda one: one.work.total)
-        return min(found, key=lambda one: (one.work.final, one.work.total))
+            return self._improved(min(feasible, key=lambda one: one.work.total), wanted)
+        # The last bit of final work is the dearest, and the goal is missed with it or without it.
+        near = _NEAR * min(one.work.final for one in found)
+        close = [one for one in self._reaching(near) if one.feasible]
+        return replace(min(close or found, key=lambda one: one.work.total), feasible=False)
+
+    def _reaching(self, wanted: float) -> list[Chosen]:
+        return [self._upwards(wanted), self._downwards(wanted), self._uniform(wanted)]
 
     def uniform(self, share: float) -> Chosen:
         """The lowest pace for all paths that reaches the goal; that with the least final work if none does."""
-        wanted = self.final_work(share)
+        return self._uniform(self.final_work(share))
+
+    def _uniform(self, wanted: float) -> Chosen:
         costs = [(pace, self.cost((pace,) * len(self.plan.paths))) for pace in range(1, self.most + 1)]
         for pace, work in costs:
             if work.final <= wanted:
@@ -102,7 +112,7 @@ class Search:
 
     def sampled(self, share: float, times: int, rng: random.Random) -> Chosen:
         """The best of some paces drawn at random."""
-        drawn = [self._valid([rng.randint(1, self.most) for _ in self.plan.paths]) for _ in range(times)]
+        drawn = [self.valid([rng.randint(1, self.most) for _ in self.plan.paths]) for _ in range(times)]
         return self._cheapest(share, drawn)
 
     def exhaustive(self, share: float) -> Chosen:
@@ -115,12 +125,13 @@ class Search:
         members = [i for i, is_source in enumerate(sources) if is_source]
         if not members:
             return self.uniform(share)
+        wanted = self.final_work(share)
 
         def whole(paces: Paces) -> Paces:
             fastest = max(paces[i] for i in members)
             return tuple(pace if i in members else fastest for i, pace in enumerate(paces))
 
-        return self._upwards(share, members, whole)
+        return self._upwards(wanted, members, whole)
 
     def _cheapest(self, share: float, candidates: Iterator[Paces] | Sequence[Paces]) -> Chosen:
         wanted = self.final_work(share)
@@ -134,9 +145,9 @@ class Search:
         return best
 
     def _upwards(
-        self, share: float, members: Sequence[int] | None = None, whole: Callable[[Paces], Paces] = lambda paces: paces
+        self, wanted: float, members: Sequence[int] | None = None, whole: Callable[[Paces], Paces] = lambda paces: paces
     ) -> Chosen:
-        wanted, now = self.final_work(share), whole(self.batch)
+        now = whole(self.batch)
         members = range(len(now)) if members is None else members
         while self.cost(now).final > wanted:
             best: tuple[float, float, Paces] | None = None
@@ -156,8 +167,8 @@ class Search:
         work = self.cost(now)
         return Chosen(now, work, work.final <= wanted)
 
-    def _downwards(self, share: float) -> Chosen:
-        wanted, now = self.final_work(share), self.uniform(share).paces
+    def _downwards(self, wanted: float) -> Chosen:
+        now = self._uniform(wanted).paces
         if self.cost(now).final > wanted:
             now = self.eager
         if self.cost(now).final > wanted:
@@ -176,6 +187,19 @@ class Search:
                 now, moved = best[1], True
         return Chosen(now, self.cost(now), True)
 
+    def _improved(self, found: Chosen, wanted: float) -> Chosen:
+        """Take steps that save work and keep the goal, as long as there are any: work need not grow with every pace."""
+        now, least = found.paces, found.work.total
+        moved = True
+        while moved:
+            moved = False
+            for i in range(len(now)):
+                for other in (*self._raised(now, i), *self._lowered(now, i)):
+                    work = self.cost(other)
+                    if work.final <= wanted and work.total < least:
+                        now, least, moved = other, work.total, True
+        return Chosen(now, self.cost(now), True)
+
     def _step(self, before: Paces, after: Paces) -> tuple[float, float]:
         """The final work that a step saves, and the total work that it costs."""
         one, other = self.cost(before), self.cost(after)
@@ -185,19 +209,19 @@ class Search:
         """Higher paces of a path, by one and then by more; its children are raised where they have to be."""
         step = 1
         while paces[i] + step <= self.most:
-            yield self._valid([pace + step if j == i else pace for j, pace in enumerate(paces)], raising=True)
+            yield self.valid([pace + step if j == i else pace for j, pace in enumerate(paces)], raising=True)
             step *= 2
 
     def _lowered(self, paces: Paces, i: int) -> Iterator[Paces]:
         """Lower paces of a path; its parents are lowered where they have to be."""
         step = 1
         while paces[i] - step >= 1:
-            yield self._valid([pace - step if j == i else pace for j, pace in enumerate(paces)])
+            yield self.valid([pace - step if j == i else pace for j, pace in enumerate(paces)])
             step *= 2
         if paces[i] > 1:
-            yield self._valid([1 if j == i else pace for j, pace in enumerate(paces)])
+            yield self.valid([1 if j == i else pace for j, pace in enumerate(paces)])
 
-    def _valid(self, paces: list[int], *, raising: bool = False) -> Paces:
+    def valid(self, paces: list[int], *, raising: bool = False) -> Paces:
         """Paces of which no parent is faster than its child: children are raised, or parents lowered."""
         pairs = self.plan.children
         for _ in range(len(pairs)):

@@ -17,7 +17,8 @@ _NEWS = 0.3  # the weight of the last trigger in averages
 # A result takes some time to make. It is begun this much earlier, and at the latest after half of the target lag.
 _RESERVE, _LEAST_RESERVE, _MOST_RESERVE = 1.5, 50_000, 0.5
 _SECOND = 1_000_000
-_PAUSE = _SECOND  # until a trigger that failed is tried again by the clock
+# Until a trigger that failed is tried again by the clock: twice as long after each attempt.
+_PAUSE, _LONGEST_PAUSE = _SECOND, 60 * _SECOND
 
 
 def now() -> int:
@@ -44,6 +45,7 @@ class Progress:
     credit : CPU seconds that a budget leaves, as of `fired`.
     failed : why the last trigger did not give an answer; empty if it did.
     again : when a trigger that failed may be tried again by the clock.
+    failures : how often it has failed.
     """
 
     rows: int = 0
@@ -64,6 +66,7 @@ class Progress:
     credit: float = 0.0
     failed: str = ""
     again: int = 0
+    failures: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The progress as plain values."""
@@ -112,11 +115,13 @@ class Progress:
             credit=credit,
             failed="",
             again=0,
+            failures=0,
         )
 
     def fail(self, why: str, now: int) -> Progress:
         """The progress after a trigger failed: what waits goes on waiting."""
-        return replace(self, failed=why, again=now + _PAUSE)
+        pause = min(_LONGEST_PAUSE, _PAUSE << min(self.failures, 20))
+        return replace(self, failed=why, again=now + pause, failures=self.failures + 1)
 
 
 def progress_of(goals: Mapping[str, Mapping[str, Any]], view: str) -> Progress:

@@ -16,7 +16,16 @@ import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.thrifty.cardinalities import GROUP, PARAMETERS, TOP, Numbers, group_flow, join_flow, top_flow
+from headrace.thrifty.cardinalities import (
+    GROUP,
+    PARAMETERS,
+    TOP,
+    Numbers,
+    group_flow,
+    join_flow,
+    top_flow,
+    touched_groups,
+)
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 Integers = NDArray[np.int64]
@@ -117,6 +126,7 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
     last = np.zeros(len(paces))  # how much of the data had come at the last flush of each path
     cumulated = np.zeros((operators, 2))
     waiting = np.zeros((operators, 3))  # before aggregates and tops
+    entries = np.zeros(operators)  # the same, after the rows of each flush were added up by group
     taken = np.zeros((operators, 2, 3))
     given = np.zeros(3)
     total, final, total_rows, final_rows = 0.0, 0.0, 0.0, 0.0
@@ -135,6 +145,8 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
             if kinds[n] >= GROUP:
                 for flow in range(3):
                     waiting[n, flow] += arriving[n, 0, flow] / parts
+                if kinds[n] == GROUP:
+                    entries[n] += touched_groups(parameters[n], arriving[n, 0, 0] / parts)
         if not any_due:
             continue
         taken[:] = 0.0
@@ -143,19 +155,24 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
             given[:] = 0.0
             if kinds[n] >= GROUP:
                 waiting[n] += taken[n, 0]
+                if kinds[n] == GROUP:
+                    fed = taken[n, 0, 0] + 2.0 * taken[n, 0, 1] + taken[n, 0, 2]
+                    entries[n] += touched_groups(parameters[n], fed)
                 path = path_of[n, 0]
                 if not is_due[path]:
                     continue
-                entries = waiting[n, 0] + 2.0 * waiting[n, 1] + waiting[n, 2]
+                came = waiting[n, 0] + 2.0 * waiting[n, 1] + waiting[n, 2]
                 waiting[n] = 0.0
-                if entries <= 0.0:
+                if came <= 0.0:
                     continue
                 if kinds[n] == TOP:
-                    top_flow(parameters[n], cumulated[n, 0], entries, given)
-                    took = entries
+                    top_flow(parameters[n], cumulated[n, 0], came, given)
+                    took = came
                 else:
-                    took = group_flow(parameters[n], cumulated[n, 0], entries, given)
-                cumulated[n, 0] += entries
+                    took = group_flow(parameters[n], cumulated[n, 0], came, given)
+                    cost += units[1] * entries[n]  # they are added up once more
+                    entries[n] = 0.0
+                cumulated[n, 0] += came
             else:
                 for side in range(2):
                     path = path_of[n, side]
