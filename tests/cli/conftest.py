@@ -60,7 +60,7 @@ class FakeEngine:
         self.tables[name] = SimpleNamespace(name=name, schema=schema, key=key, references=references, rows=7)
         return self.tables[name]
 
-    def view(self, name: str, sql: str) -> FakeView:
+    def view(self, name: str, sql: str, *, goal: object = None) -> FakeView:
         if name in self.views and self.views[name].sql != sql:
             raise SchemaError(f"view {name} exists with another query", way_out="drop it")
         return self.views.setdefault(name, FakeView(name, sql))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +22,8 @@ from headrace.runtime.log import BucketState, RunRef
 
 class Kernel:
     """As much of a kernel as the catalogue looks at."""
+
+    inlets: ClassVar[dict[str, None]] = {}
 
     @property
     def arrangements(self) -> dict[str, None]:

@@ -212,8 +212,9 @@ class _Run:
 
     def _check_trigger(self, engine: hr.Engine, name: str, step: int) -> None:
         view = engine.views[name]
+        waits = view.progress.first is not None  # otherwise nothing is fired, and changes() stay those of before
         view.refresh()
-        self._check(engine, name, step)
+        self._check(engine, name, step, changed=waits)
         if view.lag.total_seconds() or view.as_of != engine.step:
             raise Wrong(f"{self._when(step)}: a view that has just been refreshed is behind by {view.lag}")
 

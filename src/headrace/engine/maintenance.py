@@ -103,7 +103,7 @@ class Maintenance:
         """Fire the triggers of some views, and those that are due by the clock, as a step without rows."""
         outcome = Outcome(BucketResult(), "driver", "no rows came", {})
         try:
-            step = self._commit({}, outcome, None, start, {}, self._advance(outcome, {}, now(), wanted))
+            step = self._commit(None, outcome, None, start, {}, self._advance(outcome, {}, now(), wanted))
         except BaseException:
             self._store.roll_back()
             raise
@@ -244,14 +244,14 @@ class Maintenance:
 
     def _commit(
         self,
-        rows: dict[str, int],
+        applied: dict[str, int] | None,
         outcome: Outcome,
         source: Source | None,
         start: float,
         definitions: Mapping[str, Any],
         advance: Advance,
     ) -> Step:
-        result, snapshot = outcome.result, self._store.snapshot
+        result, snapshot, rows = outcome.result, self._store.snapshot, applied or {}
         quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
         step = Step(
             number=snapshot.step + 1,
@@ -271,7 +271,7 @@ class Maintenance:
                 step=step.number,
                 buckets=buckets,
                 views=dict(definitions),
-                **self._told(rows, result, advance),
+                **self._told(applied, result, advance),
                 sources=dict([source]) if source else {},
                 quarantine=_with_files(snapshot.quarantine, outcome.bad),
                 watermarks=outcome.watermarks,
@@ -284,11 +284,11 @@ class Maintenance:
             self._store.remove_orphans()
         return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
 
-    def _told(self, rows: Mapping[str, int], result: BucketResult, advance: Advance) -> dict[str, Any]:
+    def _told(self, applied: Mapping[str, int] | None, result: BucketResult, advance: Advance) -> dict[str, Any]:
         """What a record says of views with goals, and of the changes of all views."""
         snapshot = self._store.snapshot
-        # A step without rows concerns the views whose triggers it fires; what others last changed stays known.
-        told = dict(result.changes) if rows else dict(snapshot.changes)
+        # A step that only fires triggers concerns their views; what others last changed stays known.
+        told = dict(snapshot.changes) if applied is None else dict(result.changes)
         unshown = dict(snapshot.unshown)
         published = []
         for name in self.goals.waiting:
