@@ -46,7 +46,7 @@ def test_a_batch_does_everything_at_the_trigger() -> None:
 
 
 def test_customers_early_beat_the_average_early() -> None:
-    """The example of the seed paper: of (average, customers, answer), is (1, 2, 1) better than (2, 1, 1)?"""
+    """The example of InQP: of (average, customers, answer), is (1, 2, 1) better than (2, 1, 1)?"""
     search = Search(above_average(), ROWS, most=100)
     batch, customers, average = (search.cost(paces) for paces in ((1, 1, 1), (1, 2, 1), (2, 1, 1)))
     assert batch.final_rows - customers.final_rows == pytest.approx(N / 2), "half of them are in the join already"

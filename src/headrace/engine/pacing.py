@@ -1,9 +1,9 @@
 """Choosing paces for views with goals: what their flushes show, and what follows from it for the next trigger.
 
-The first trigger of a view is flushed like a uniform pace would be, because nothing is known and partial flushes tell
-most. After that the cost model is fitted to what was counted, and the search decides. Paces are chosen again when a
-trigger brought other rows than expected, or its final work was not what was estimated; planning is kept below a small
-share of the work that it plans.
+The first trigger of a view is flushed like a uniform pace would be, if its rows are counted by the trigger: nothing is
+known, and partial flushes tell most. After that the cost model is fitted to what was counted, and the search decides.
+Paces are chosen again when a trigger brought other rows than expected, or its final work was not what was estimated;
+planning is kept below a small share of the work that it plans.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from headrace.runtime.log import Arrangements
 from headrace.runtime.program import view_arrangement
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.goal import Budget, Every, FinalWork, Freshness, TargetLag
+from headrace.thrifty.incrementability import SHARES
 from headrace.thrifty.observed import Base, Flow, Flushed, Measured, OperatorFlow, learnt, next_trigger
 from headrace.thrifty.paces import Chosen, Search
 from headrace.thrifty.schedule import Progress
 from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, simulated
 
 FIRST_PACE = 8  # of all paths, while nothing is known
-_SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
 _NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
 _PLANNING = 0.01  # planning may take this share of the work that it plans, after the first few triggers
 _FREE_PLANNINGS = 3
@@ -226,7 +226,7 @@ def _searched(search: Search, fresh: Freshness, progress: Progress) -> tuple[flo
     period = fresh.trigger.period.microseconds / 1e6 if isinstance(fresh.trigger, Every) else None
     seconds = period or (progress.last or 0) / 1e6 - progress.fired / 1e6
     allowed = 1e6 * goal.share * max(0.0, seconds)
-    found = [search.best(share) for share in _SHARES]
+    found = [search.best(share) for share in SHARES]
     within = [one for one in found if one.work.total <= allowed]
     return None, min(within, key=lambda one: one.work.final) if within else found[0]
 

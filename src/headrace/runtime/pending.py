@@ -49,17 +49,12 @@ def hold(
     sizes = [before.runs[i].rows for i in small]
     due = [small[i] for i in runs_to_merge(sizes, delta.rows, sum(sizes) + delta.rows)]
     if due:
-        others = [_in_memory(OPEN.one(program.root, before.runs[i])) for i in due]
-        delta = merge(inlet.ring, [*others, delta], keep_zeros=True)
+        others: list[AnyRun] = [OPEN.one(program.root, before.runs[i]) for i in due]
+        delta = merge(inlet.ring, [*others, delta], keep_zeros=True)  # type: ignore[list-item]
     kept = tuple(ref for i, ref in enumerate(before.runs) if i not in due)
     added = writer.add(delta, None if residence is None else residence.of(delta.words))
     runs_after = (*kept, added)
     result.buckets.setdefault(name, {})[at] = BucketState(runs_after, sum(ref.rows for ref in runs_after))
-
-
-def _in_memory(run: AnyRun) -> Run:
-    run.check()
-    return Run(run.words, run.payload, run.values)
 
 
 def waiting_rows(program: Program, view: str, parts: Iterable[str]) -> int:

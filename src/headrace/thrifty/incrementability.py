@@ -1,6 +1,6 @@
 """What more flushes of a path buy, and the estimated trade-off between fresh and cheap for a whole view.
 
-Incrementability (Eq. 3.1 of the seed paper) is the final work that more flushes save, for each unit of total work that
+Incrementability (Eq. 3.1 of InQP) is the final work that more flushes save, for each unit of total work that
 they add. It is counted in rows here, because whether work is done twice is a matter of the query and its data, while
 what it costs to start a flush is a matter of the machine.
 """

@@ -108,11 +108,11 @@ def learnt(tree: Tree, flushes: Sequence[Flushed], base: Base, before: FlatPlan 
         known = None if before is None else before.parameters[n]
         kinds[n] = _kind(node)
         for side, port in enumerate(node.ports):
-            if not all(feed.producer is not None for feed in port.feeds):
-                is_mixed = any(feed.producer is not None for feed in port.feeds)
-                arriving[n, side] = (sums[n].left, sums[n].right)[side] if isinstance(node, Join) else _NOTHING
-                if not isinstance(node, Join) and not is_mixed:
-                    arriving[n, side, 0] = sums[n].entries
+            from_tables = [feed.producer is None for feed in port.feeds]
+            if isinstance(node, Join) and any(from_tables):
+                arriving[n, side] = (sums[n].left, sums[n].right)[side]
+            elif all(from_tables):  # of both, table rows cannot be told from those of operators
+                arriving[n, side, 0] = sums[n].entries
         if isinstance(node, Join):
             parameters[n] = _join(int(kinds[n]), sums[n], seen, base.get((n, 0), 0.0), base.get((n, 1), 0.0), known)
         elif isinstance(node, Top):

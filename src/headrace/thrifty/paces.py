@@ -1,4 +1,6 @@
-"""Which paces reach a goal at the least total work: the greedy search of the seed paper, and its baselines.
+"""Which paces reach a goal at the least total work: the greedy search of InQP, and its baselines.
+
+InQP is part of CrocodileDB ("Thrifty Query Processing", University of Chicago, 2020).
 
 A pace says how often a path is flushed until the trigger, the trigger included. More flushes mean less final work and
 more total work; how much of the one for how much of the other is the *incrementability* of a step (Eq. 3.1). The search

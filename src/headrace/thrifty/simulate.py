@@ -1,4 +1,4 @@
-"""What a choice of paces costs: a simulated trigger, from its first row to its last (Algorithm 1 of the seed paper).
+"""What a choice of paces costs: a simulated trigger, from its first row to its last (Algorithm 1 of InQP).
 
 The data of a trigger comes in equal parts. After each part, the paths that are due are flushed, children before their
 parents. A flush runs through the operators of the path, whose flows are those of `cardinalities`. What an operator
