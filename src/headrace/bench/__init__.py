@@ -48,5 +48,6 @@ BENCHMARKS = {
     "window-stream": Benchmark(
         "disorder.stream", "a window join through Structured Streaming, beside Spark's own join"
     ),
+    "pace": Benchmark("pace.final_work", "views with goals of final work: paces, final work and additional work"),
     "scaling": Benchmark("covariance.scaling", "one core and two, measured; 64 on paper"),
 }
