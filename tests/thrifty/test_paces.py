@@ -10,11 +10,14 @@ from tests.seeds import seeds
 
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.incrementability import FULLY, incrementability, tradeoff
-from headrace.thrifty.observed import Flushed, Measured, OperatorFlow, next_trigger
+from headrace.thrifty.measured import Measured
+from headrace.thrifty.observed import Flushed, OperatorFlow, next_trigger
 from headrace.thrifty.paces import Search
-from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, UnitCosts, simulated
+from headrace.thrifty.simulate import FlatPlan, simulated
+from headrace.thrifty.unit_costs import Passes, UnitCosts
 
-ROWS = UnitCosts(start=0.0, taken=1.0, given=0.0)
+ROWS = UnitCosts.alike(3, start=0.0, taken=1.0, given=0.0)
+ASSUMED = UnitCosts.assumed([c.GROUP, c.INNER, c.GROUP])
 N = 10_000.0
 
 
@@ -68,7 +71,7 @@ def test_an_average_that_follows_its_rows_takes_back_what_it_gave() -> None:
 
 
 def test_a_tradeoff_gets_dearer_towards_fresh() -> None:
-    points = tradeoff(Search(above_average(), UNIT_COSTS))
+    points = tradeoff(Search(above_average(), ASSUMED))
     assert points[0].additional == pytest.approx(0.0)
     reached = [point for point in points if point.feasible]
     assert [point.additional for point in reached] == sorted(point.additional for point in reached)
@@ -93,7 +96,7 @@ def random_plan(rng: random.Random) -> FlatPlan:
 @seeds("paces", 30, check=10, kept=(2999732054, 3383080240))
 def test_the_search_is_near_the_best_of_all_paces(seed: int) -> None:
     rng = random.Random(seed)
-    search = Search(random_plan(rng), UnitCosts(start=rng.choice([0.0, 50.0, 500.0])), most=8)
+    search = Search(random_plan(rng), UnitCosts.alike(3, rng.choice([0.0, 50.0, 500.0]), 0.2, 0.12), most=8)
     share = rng.choice([0.9, 0.5, 0.3, 0.2])
     best, found = search.exhaustive(share), search.best(share)
     assert found.feasible == best.feasible
@@ -106,7 +109,7 @@ def test_the_search_is_near_the_best_of_all_paces(seed: int) -> None:
 
 
 def test_no_parent_is_faster_than_its_child() -> None:
-    search = Search(above_average(), UNIT_COSTS)
+    search = Search(above_average(), ASSUMED)
     for share in (0.5, 0.2, 0.1, 0.05):
         for found in (search.best(share), search.by_source(share, (False, True, False)), search.hand_tuned(share)):
             average, customers, answer = found.paces
@@ -116,18 +119,46 @@ def test_no_parent_is_faster_than_its_child() -> None:
 def test_plans_survive_the_log() -> None:
     plan = next_trigger(above_average())
     again = FlatPlan.from_json(plan.to_json())
-    assert simulated(again, (3, 4, 2), UNIT_COSTS, 100) == simulated(plan, (3, 4, 2), UNIT_COSTS, 100)
+    assert simulated(again, (3, 4, 2), ASSUMED, 100) == simulated(plan, (3, 4, 2), ASSUMED, 100)
 
 
 def test_unit_costs_are_fitted_to_flushes_of_different_sizes() -> None:
-    start, row = 900.0, 0.5
+    """Operators, and small and large flushes, have costs of their own; noise does not make the estimates too low."""
+    rng = np.random.default_rng(7)
+    assumed = UnitCosts.assumed([c.INNER, c.GROUP, c.GROUP], Passes(1, 4, limit=20_000))
+    true = np.array(
+        [
+            [(900.0, 0.5, 0.2), (200.0, 0.05, 0.4), (700.0, 0.1, 0.1), (3000.0, 0.3, 100.0)],
+            [(4000.0, 1.0, 0.4), (900.0, 0.1, 0.8), (2500.0, 0.3, 0.1), (6000.0, 0.5, 400.0)],
+        ]
+    )
 
-    def flush(rows: float, operators: int) -> Flushed:
-        flows = {n: OperatorFlow(left=(rows, 0.0, 0.0)) for n in range(operators)}
-        return Flushed(flows, cpu=1e-6 * operators * (start + row * rows))
+    def flush(rows: float) -> Flushed:
+        flows, large = {}, int(3 * rows > 20_000)
+        for n in range(3):
+            given = rows * rng.random()
+            cpu = true[large, n] @ [1.0, rows, given] * rng.uniform(0.7, 1.3)
+            flows[n] = OperatorFlow(left=(rows, 0.0, 0.0), given=(given, 0.0, 0.0), cpu=1e-6 * cpu)
+        rest = true[large, 3] @ [1.0, 3 * rows, 3.0] * rng.uniform(0.7, 1.3)
+        return Flushed(flows, cpu=sum(flow.cpu for flow in flows.values()) + 1e-6 * rest)
 
-    flushes = [flush(rows, operators) for rows in (100, 1_000, 30_000, 200_000) for operators in (3, 8)]
-    fitted = Measured().after(flushes * 40).units
-    assert fitted.start == pytest.approx(start, rel=0.1)
-    assert fitted.taken == pytest.approx(row, rel=0.1)
-    assert Measured().units.start == pytest.approx(UNIT_COSTS.start)
+    flushes = [flush(rows) for rows in (50, 500, 2_000, 6_000, 20_000, 100_000) * 100]
+    fitted = Measured().after(flushes, assumed).units(assumed)
+    for size, rows in ((0, 100.0), (0, 5_000.0), (1, 50_000.0)):
+        for n in range(3):
+            quantities = np.array([1.0, rows, rows / 2])
+            assert fitted.table[size, n] @ quantities == pytest.approx(true[size, n] @ quantities, rel=0.1)
+        flush_itself = np.array([1.0, 3 * rows, 3.0])
+        assert fitted.table[size, 3] @ flush_itself == pytest.approx(true[size, 3] @ flush_itself, rel=0.1)
+
+
+def test_without_flushes_the_assumed_costs_count() -> None:
+    assert Measured().units(ASSUMED) is ASSUMED
+
+
+def test_large_flushes_that_nobody_has_seen_are_as_much_dearer_as_assumed() -> None:
+    assumed = UnitCosts.assumed([c.INNER], Passes(1, 4, limit=1_000))
+    flow = OperatorFlow(left=(100.0, 0.0, 0.0), cpu=0.002)
+    fitted = Measured().after([Flushed({0: flow}, cpu=0.004)] * 50, assumed).units(assumed)
+    assert fitted.table[0, 0] @ [1.0, 100.0, 0.0] == pytest.approx(2_000, rel=0.05)
+    assert fitted.table[1] / fitted.table[0] == pytest.approx(assumed.table[1] / assumed.table[0])

@@ -19,7 +19,7 @@ from headrace.plan.paths import paths_of
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.goal import Freshness
 from headrace.thrifty.incrementability import PathIncrementability, Point, incrementability, tradeoff
-from headrace.thrifty.paces import Search
+from headrace.thrifty.schedule import LEARNING
 
 _WIDTH, _HEIGHT, _LEFT = 520, 220, 60
 
@@ -39,7 +39,7 @@ def freshness_section(name: str, view: PlannedView, fresh: Freshness, reader: Re
     if isinstance(view.kernel, TreeView):
         classes = {} if known is None else {one.path: one for one in incrementability(known.plan, progress.paces)}
         rows = tuple(
-            (where, progress.paces.get(path, 1), _class(classes.get(path)))
+            (where, _said(progress.paces.get(path, 1)), _class(classes.get(path)))
             for path, where in _places(view.kernel).items()
         )
         parts.append(Table(("changes wait", "flushes until the trigger", "incrementable"), rows))
@@ -61,12 +61,16 @@ def _estimate(known: Learnt) -> str:
 
 def _culprit(known: Learnt) -> str:
     """The operator that keeps the final work up: the one that takes most rows at the trigger, however eager."""
-    search = Search(known.plan, known.measured.units)
+    search = known.search
     eager, batch = search.cost(search.eager), search.cost(search.batch)
     again = max(eager.rows, key=lambda n: eager.rows[n] - batch.rows[n])
     if eager.rows[again] > 1.01 * batch.rows[again]:
         return f"[{again}], which takes rows again and again"
     return "what every flush costs, however few rows it has"
+
+
+def _said(pace: int) -> str:
+    return "of several sizes, to learn from" if pace == LEARNING else str(pace)
 
 
 def _class(found: PathIncrementability | None) -> str:
@@ -172,5 +176,4 @@ def _known(name: str, view: PlannedView, reader: Reader) -> Learnt:
 def tradeoff_of(name: str, view: PlannedView, reader: Reader) -> Tradeoff:
     """The trade-off of a view, from what its triggers have shown."""
     known = _known(name, view, reader)
-    search = Search(known.plan, known.measured.units, held=1e6 * known.held)
-    return Tradeoff(name, tuple(tradeoff(search)), dict(known.last))
+    return Tradeoff(name, tuple(tradeoff(known.search)), dict(known.last))

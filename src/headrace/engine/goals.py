@@ -77,7 +77,7 @@ class Goals:
         self._step_runner = step_runner
         self._recomputer = recomputer
         self._windows = windows
-        self.pacing = Pacing()
+        self.pacing = Pacing(step_runner.threads)
 
     def of(self, name: str) -> Freshness | None:
         """The goal of a view; None if every step brings it up to date."""
@@ -155,7 +155,7 @@ class Goals:
         out: Advance,
     ) -> None:
         """Flush all that waits for a view, and let its readers see the new answer."""
-        cpu, start = time.process_time(), time.perf_counter()
+        cpu, start = time.thread_time(), time.perf_counter()
         try:
             done = self._flush(name, view, None, program, state)
             if view.is_final:
@@ -167,7 +167,7 @@ class Goals:
             self.pacing.forget(name)
             out.progress[name] = progress.fail(error.what.removeprefix(f"{NOT_COMMITTED}: "), now())
             return
-        spent = time.process_time() - cpu
+        spent = time.thread_time() - cpu + done.elsewhere
         out.result.add(done)
         out.fired.append(name)
         at = now()
@@ -220,7 +220,7 @@ class Goals:
         out: Advance,
     ) -> None:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
-        cpu = time.process_time()
+        cpu = time.thread_time()
         try:
             done = self._flush(name, view, due, program, state)
         except HeadraceError:
@@ -233,7 +233,7 @@ class Goals:
             if arrangement in done.buckets and arrangement not in before.shown:
                 out.shown[arrangement] = before.arrangements.get(arrangement, {})
         out.result.add(done)
-        spent = time.process_time() - cpu
+        spent = time.thread_time() - cpu + done.elsewhere
         self._saw(name, view, done, spent, is_last=False)
         out.progress[name] = progress.flush(due, spent)
 

@@ -1,7 +1,7 @@
 """Choosing paces for views with goals: what their flushes show, and what follows from it for the next trigger.
 
-The first trigger of a view is flushed like a uniform pace would be, if its rows are counted by the trigger: nothing is
-known, and partial flushes tell most. After that the cost model is fitted to what was counted, and the search decides.
+Before its trigger, the first data of a view is flushed in portions of many sizes, if the trigger counts rows: nothing
+is known, and such flushes tell most. After that the cost model is fitted to what was counted, and the search decides.
 Paces are chosen again when a trigger brought other rows than expected, or its final work was not what was estimated;
 planning is kept below a small share of the work that it plans.
 """
@@ -23,17 +23,20 @@ from headrace.operators.layout import GROUPS
 from headrace.operators.top import TopLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Join
+from headrace.runtime.inline import WORTH_THREADS
 from headrace.runtime.log import Arrangements
+from headrace.runtime.one_pass import most_rows
 from headrace.runtime.program import view_arrangement
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.goal import Budget, Every, FinalWork, Freshness, TargetLag
 from headrace.thrifty.incrementability import SHARES
-from headrace.thrifty.observed import Base, Flow, Flushed, Measured, OperatorFlow, learnt, next_trigger
+from headrace.thrifty.measured import Measured
+from headrace.thrifty.observed import Base, Flow, Flushed, OperatorFlow, learnt, next_trigger
 from headrace.thrifty.paces import Chosen, Search
-from headrace.thrifty.schedule import Progress
-from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, simulated
+from headrace.thrifty.schedule import LEARNING, Progress
+from headrace.thrifty.simulate import FlatPlan, simulated
+from headrace.thrifty.unit_costs import Passes, UnitCosts
 
-FIRST_PACE = 8  # of all paths, while nothing is known
 _NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
 _PLANNING = 0.01  # planning may take this share of the work that it plans, after the first few triggers
 _FREE_PLANNINGS = 3
@@ -75,6 +78,7 @@ class Learnt:
 
     plan: FlatPlan
     measured: Measured
+    passes: Passes
     rows: float
     share: float | None = None
     feasible: bool = True
@@ -86,20 +90,34 @@ class Learnt:
 
     def to_json(self) -> dict[str, Any]:
         """The values that the log keeps."""
-        own = {name: value for name, value in self.__dict__.items() if name not in ("plan", "measured")}
-        return {**own, "plan": self.plan.to_json(), "measured": asdict(self.measured)}
+        own = {name: value for name, value in self.__dict__.items() if name not in _PARTS}
+        return {**own, "plan": self.plan.to_json(), "measured": asdict(self.measured), "passes": asdict(self.passes)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learnt:
-        rest = {name: value for name, value in data.items() if name not in ("plan", "measured")}
-        sums = {name: tuple(values) for name, values in data["measured"].items()}
-        return cls(FlatPlan.from_json(data["plan"]), Measured(**sums), **rest)
+        rest = {name: value for name, value in data.items() if name not in _PARTS}
+        return cls(FlatPlan.from_json(data["plan"]), Measured(**data["measured"]), Passes(**data["passes"]), **rest)
+
+    @property
+    def search(self) -> Search:
+        """A search for paces, by all that is known."""
+        units = self.measured.units(UnitCosts.assumed(self.plan.kinds.tolist(), self.passes))
+        return Search(self.plan, units, held=1e6 * self.held)
+
+
+_PARTS = ("plan", "measured", "passes")  # the fields of what was learnt that are not plain values
 
 
 class Pacing:
-    """The paces of one engine's views."""
+    """The paces of one engine's views.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    threads : how many buckets the driver does at the same time.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
         self._triggers: dict[str, Trigger] = {}
         self.last: dict[str, Trigger] = {}  # the last whole trigger of each view, as this engine has seen it
 
@@ -152,7 +170,7 @@ class Pacing:
         """The paces of a view of which nothing is known."""
         if not isinstance(view.kernel, TreeView) or not _is_paced(fresh):
             return {}
-        return dict.fromkeys(view.kernel.holds, FIRST_PACE)
+        return dict.fromkeys(view.kernel.holds, LEARNING)
 
     def chosen(
         self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, known: Learnt | None
@@ -168,23 +186,31 @@ class Pacing:
             return None
         if known is not None and not self._is_news(trigger, progress, known):
             return None
-        simulated(_NOTHING, (1,), UNIT_COSTS, 1)  # compiled, or loaded, before time is taken
+        simulated(_NOTHING, (1,), UnitCosts.alike(1, 1.0, 1.0, 1.0), 1)  # compiled, or loaded, before time is taken
         start = time.perf_counter()
-        measured = (Measured() if known is None else known.measured).after(trigger.flushes)
         seen = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
-        plan = next_trigger(seen)
-        search = Search(plan, measured.units, held=1e6 * progress.held)
+        passes = passes_of(view.kernel, self.threads)
+        assumed = UnitCosts.assumed(seen.kinds.tolist(), passes)
+        measured = (Measured() if known is None else known.measured).after(trigger.flushes, assumed)
+        after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held)
+        search = after.search
         share, found = _searched(search, fresh, progress)
-        paces = dict(zip(plan.paths, found.paces, strict=True))
-        final, whole = found.work.final / 1e6, search.everything / 1e6
         took = time.perf_counter() - start + (0.0 if known is None else known.planning)
-        last = _last(trigger, progress, whole)
-        known = Learnt(plan, measured, progress.rows, share, found.feasible, final, whole, took, progress.held, last)
-        return paces, known
+        whole = search.everything / 1e6
+        after = replace(
+            after,
+            share=share,
+            feasible=found.feasible,
+            estimated=found.work.final / 1e6,
+            batch=whole,
+            planning=took,
+            last=_last(trigger, progress, whole),
+        )
+        return dict(zip(after.plan.paths, found.paces, strict=True)), after
 
     def under(self, known: Learnt, fresh: Freshness, progress: Progress) -> Chosen:
         """The paces for a goal, given what is known."""
-        search = Search(known.plan, known.measured.units, held=1e6 * known.held)
+        search = known.search
         if not _is_paced(fresh):
             return Chosen(search.batch, search.cost(search.batch), True)
         return _searched(search, fresh, progress)[1]
@@ -194,6 +220,13 @@ class Pacing:
             return False
         final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
         return _differ(progress.rows, known.rows) or _differ(final, known.estimated)
+
+
+def passes_of(kernel: TreeView, threads: int) -> Passes:
+    """How the flushes of a view go through its buckets."""
+    if kernel.in_one_pass is None:
+        return Passes(kernel.buckets, kernel.buckets, float(WORTH_THREADS))
+    return Passes(1, kernel.buckets, float(most_rows(kernel.buckets, threads)))
 
 
 def _last(trigger: Trigger, progress: Progress, whole: float) -> dict[str, float]:
@@ -243,7 +276,12 @@ def _flow(traffic: Traffic) -> OperatorFlow:
         traffic.taken.updated - right.updated,
     )
     return OperatorFlow(
-        _as_flow(left), _as_flow(right), _as_flow(traffic.given), float(traffic.fed), float(traffic.groups)
+        _as_flow(left),
+        _as_flow(right),
+        _as_flow(traffic.given),
+        float(traffic.fed),
+        float(traffic.groups),
+        traffic.cpu,
     )
 
 

@@ -98,6 +98,7 @@ class Traffic:
     right : what it took on its right side, as a part of `taken`.
     groups : how many groups of an aggregate the input belonged to.
     fed : rows that other operators gave it, before equal ones were added up; they may wait for a later flush.
+    cpu : CPU seconds of the operator, in whatever thread or process it ran, with those of handing on what it gave.
     """
 
     taken: ViewChange = ViewChange()
@@ -105,6 +106,7 @@ class Traffic:
     right: ViewChange = ViewChange()
     groups: int = 0
     fed: int = 0
+    cpu: float = 0.0
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(
@@ -113,6 +115,7 @@ class Traffic:
             self.right + other.right,
             self.groups + other.groups,
             self.fed + other.fed,
+            self.cpu + other.cpu,
         )
 
 

@@ -7,6 +7,7 @@ knows where a bucket runs; the inline and the Spark executor both call the same 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -230,7 +231,9 @@ class TreeView(ViewKernel):
         for number, place in enumerate(self.placement.places):
             operator_ = operators.get(number)
             if place.stage == stage and operator_ is not None:
+                start = time.thread_time()
                 done = self._run(number, operator_, bucket, state, operators, waiting, done)
+                _count(done, number, Traffic(cpu=time.thread_time() - start))
         return done
 
     # -- one operator -------------------------------------------------------------------------------------------------

@@ -27,7 +27,12 @@ MOST_ROWS, MOST_ROWS_PER_BUCKET = 200_000, 4_000
 
 def is_small(program: Program, rows: int, threads: int) -> bool:
     """Whether so many rows are done in one pass over all buckets."""
-    return program.buckets > 1 and rows <= max(MOST_ROWS // threads, MOST_ROWS_PER_BUCKET * program.buckets)
+    return program.buckets > 1 and rows <= most_rows(program.buckets, threads)
+
+
+def most_rows(buckets: int, threads: int) -> int:
+    """The most rows that are done in one pass over so many buckets."""
+    return max(MOST_ROWS // threads, MOST_ROWS_PER_BUCKET * buckets)
 
 
 def passes(program: Program, rows: int, threads: int = 1) -> list[Program]:

@@ -236,7 +236,8 @@ class BucketResult:
     closed: dict[str, int] = field(default_factory=dict)  # groups that became final, by view
     parcels: list[Parcel] = field(default_factory=list)  # changes for later stages
     traffic: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # per operator of each view
-    spent: dict[str, float] = field(default_factory=dict)  # seconds spent in the kernels, per view
+    spent: dict[str, float] = field(default_factory=dict)  # CPU seconds of operators and their state, per view
+    elsewhere: float = 0.0  # the part of these that other threads and processes than the step's own spent
     held: dict[str, Holding] = field(default_factory=dict)  # what was done to hold changes, per view
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
@@ -268,6 +269,7 @@ class BucketResult:
             own.update((number, own.get(number, Traffic()) + more) for number, more in operators.items())
         for name, seconds in other.spent.items():
             self.spent[name] = self.spent.get(name, 0.0) + seconds
+        self.elsewhere += other.elsewhere
         for name, holding in other.held.items():
             self.held[name] = self.held.get(name, Holding()) + holding
         for name, time in other.newest.items():

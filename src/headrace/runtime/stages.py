@@ -56,7 +56,9 @@ def run_later_stages(
         now = _evaluated(program, now, jobs)
         large = _large(now) if jobs is not None else set()
         if jobs is not None and large:
-            result.add(jobs.run_stage(stage, [parcel for parcel in now if parcel.bucket in large]))
+            done = jobs.run_stage(stage, [parcel for parcel in now if parcel.bucket in large])
+            done.elsewhere = sum(done.spent.values())
+            result.add(done)
         rest = [parcel for parcel in now if parcel.bucket not in large]
         result.add(run_stage(program, stage, rest, threads))
         discard(rest)
@@ -123,6 +125,8 @@ def run_stage(program: Program, stage: int, parcels: Iterable[Parcel], threads: 
         pieces[parcel.bucket].runs[parcel.view, parcel.part].append(_opened(parcel))
     result = BucketResult()
     for done in each(lambda bucket: reduce_stage(program, stage, bucket, pieces.pop(bucket)), sorted(pieces), threads):
+        if threads > 1:
+            done.elsewhere = sum(done.spent.values())
         result.add(done)
     return result
 

@@ -299,12 +299,11 @@ def _reduce_view(
             hold(program, name, part, bucket, runs, writer, result)
         result.add(BucketResult(held={name: Holding(time.thread_time() - start)}))
         return
+    start = time.thread_time()
     held = {
         part: Held.of(program, view_arrangement(name, part), kernel.home(part, bucket)) for part in kernel.stages[stage]
     }
-    start = time.perf_counter()
     done = kernel.reduce(stage, bucket, {part: own.runs for part, own in held.items()}, incoming, waiting)
-    result.spent[name] = result.spent.get(name, 0.0) + time.perf_counter() - start
     for part, run in done.runs.items():
         store(writer, held[part], kernel.arrangements[part], run, done.live.get(part, 0), result)
     for part, runs in done.held.items():
@@ -316,6 +315,7 @@ def _reduce_view(
         result.summaries[name] = result.summaries.get(name, ViewChange()) + done.summary
     if done.changes is not None:
         result.changes.setdefault(name, []).append(writer.add(done.changes))
+    result.spent[name] = result.spent.get(name, 0.0) + time.thread_time() - start
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headrace.thrifty.paces import Search
-from headrace.thrifty.simulate import FlatPlan, UnitCosts
+from headrace.thrifty.simulate import FlatPlan
+from headrace.thrifty.unit_costs import UnitCosts
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
-_ROWS = UnitCosts(start=0.0, taken=1.0, given=0.0)
 _RAISED = 10  # the pace that slow paths are compared with
 _SLACK = 0.01  # rows, as a share of all, that are a matter of rounding
 FULLY, PARTIALLY, NOT = "fully", "partially", "not"
@@ -42,8 +42,8 @@ class PathIncrementability:
 
 def incrementability(plan: FlatPlan, paces: Mapping[str, int]) -> list[PathIncrementability]:
     """What more flushes of each path would buy, if all other paths are flushed as often as they are."""
-    search = Search(plan, _ROWS)
-    now = tuple(paces.get(name, 1) for name in plan.paths)
+    search = Search(plan, UnitCosts.alike(len(plan.kinds), start=0.0, taken=1.0, given=0.0))
+    now = tuple(max(1, paces.get(name, 1)) for name in plan.paths)
     out = []
     for i, name in enumerate(plan.paths):
         raised = min(search.most, max(_RAISED, 2 * now[i]))

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.plan.paths import children, paths_of
 from headrace.plan.tree import Aggregation, Join, JoinKind, Top, Tree
 from headrace.thrifty import cardinalities as c
-from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, UnitCosts
+from headrace.thrifty.simulate import FlatPlan
 
 _KINDS = {
     JoinKind.INNER: c.INNER,
@@ -42,6 +42,7 @@ class OperatorFlow:
     ----------
     fed : rows that have come to an operator since it last ran, before equal ones were added up.
     groups : how many groups the input of an aggregate belonged to.
+    cpu : its CPU seconds.
     """
 
     left: Flow = _NOTHING
@@ -49,11 +50,12 @@ class OperatorFlow:
     given: Flow = _NOTHING
     fed: float = 0.0
     groups: float = 0.0
+    cpu: float = 0.0
 
     @property
     def rows(self) -> float:
         """Rows that the operator took: for an aggregate, the groups that they belong to."""
-        return self.groups or _gross(self.left) + _gross(self.right)
+        return self.groups or gross(self.left) + gross(self.right)
 
     @property
     def summed(self) -> float:
@@ -63,7 +65,7 @@ class OperatorFlow:
     @property
     def entries(self) -> float:
         """What waited before an aggregate or a top."""
-        return self.fed or _gross(self.left)
+        return self.fed or gross(self.left)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ Base = Mapping[tuple[int, int], float]
 """Rows of the sides of joins when the data of a trigger began."""
 
 
-def _gross(flow: Flow) -> float:
+def gross(flow: Flow) -> float:
+    """Changed rows: an update deletes one and inserts another."""
     return flow[0] + 2 * flow[1] + flow[2]
 
 
@@ -138,7 +141,12 @@ def _summed(seen: Sequence[OperatorFlow]) -> OperatorFlow:
         return one, two, three
 
     return OperatorFlow(
-        flow("left"), flow("right"), flow("given"), sum(s.fed for s in seen), sum(s.groups for s in seen)
+        flow("left"),
+        flow("right"),
+        flow("given"),
+        sum(s.fed for s in seen),
+        sum(s.groups for s in seen),
+        sum(s.cpu for s in seen),
     )
 
 
@@ -160,7 +168,7 @@ def _feeds(tree: Tree, sums: Sequence[OperatorFlow]) -> tuple[Any, Any]:
                 for flow in (0, 2):
                     matrix[flow, 1] = max(0.0, taken[flow] - given[flow]) / given[1]
         else:
-            whole = _gross((given[0], given[1], given[2]))
+            whole = gross((given[0], given[1], given[2]))
             matrix[:] = np.eye(3) * (min(1.0, sums[n].entries / whole) if whole else 1.0)
         for producer in producers:
             feeds.append((producer, n, side))
@@ -197,10 +205,10 @@ def _scaled(kind: int, p: c.Numbers, seen: Sequence[OperatorFlow]) -> tuple[floa
     Rows that a join gives for updates cannot be told from those that it gives for new rows, but more or fewer of either
     came in each flush.
     """
-    gave = np.array([_gross(flow.given) for flow in seen])
-    plain = np.array([_gross(flow) for flow in _join_replayed(kind, p, seen)])
+    gave = np.array([gross(flow.given) for flow in seen])
+    plain = np.array([gross(flow) for flow in _join_replayed(kind, p, seen)])
     churned = _with(_with(p, c.LEFT_CHURN, 1.0), c.RIGHT_CHURN, 1.0)
-    again = np.array([_gross(flow) for flow in _join_replayed(kind, churned, seen)]) - plain
+    again = np.array([gross(flow) for flow in _join_replayed(kind, churned, seen)]) - plain
     scale, churn = _two_factors(plain, again, gave)
     out = _with(p, c.SCALE, scale if plain.sum() > 0 else 1.0)
     out[c.LEFT_CHURN] = out[c.RIGHT_CHURN] = churn
@@ -313,54 +321,3 @@ def next_trigger(plan: FlatPlan) -> FlatPlan:
             p[c.RIGHT_CHURN] *= (left + p[c.LEFT_ROWS]) / max(1.0, left)
             p[c.LEFT_BASE], p[c.RIGHT_BASE] = left, right
     return replace(plan, parameters=parameters)
-
-
-# -- what work costs ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Measured:
-    """CPU times of flushes, summed for a least-squares fit: what it costs to start an operator, and what a row costs.
-
-    Parameters
-    ----------
-    squares : starts times starts, starts times rows, rows times rows.
-    products : starts times CPU, rows times CPU; in microseconds.
-    """
-
-    squares: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    products: tuple[float, float] = (0.0, 0.0)
-
-    def after(self, flushes: Sequence[Flushed]) -> Measured:
-        """What is known after some more flushes; older ones count less."""
-        aa, ab, bb = (_KEPT * value for value in self.squares)
-        ay, by = (_KEPT * value for value in self.products)
-        for flush in flushes:
-            starts, rows, cpu = float(len(flush.operators)), _weighted(flush), 1e6 * flush.cpu
-            # Each flush counts by its share of error: a large one must not hide what small ones say.
-            weight = 1.0 / max(1.0, cpu) ** 2
-            aa, ab, bb = aa + weight * starts**2, ab + weight * starts * rows, bb + weight * rows**2
-            ay, by = ay + weight * starts * cpu, by + weight * rows * cpu
-        return Measured((aa, ab, bb), (ay, by))
-
-    @property
-    def units(self) -> UnitCosts:
-        """The fitted costs, drawn towards the assumed ones where flushes say little."""
-        (aa, ab, bb), (ay, by) = self.squares, self.products
-        pull_start, pull_row = _PRIOR / UNIT_COSTS.start**2, _PRIOR / UNIT_COSTS.taken**2
-        aa, bb = aa + pull_start, bb + pull_row
-        ay, by = ay + pull_start * UNIT_COSTS.start, by + pull_row * UNIT_COSTS.taken
-        determinant = aa * bb - ab * ab
-        start, row = (ay * bb - by * ab) / determinant, (aa * by - ab * ay) / determinant
-        start, row = max(start, UNIT_COSTS.start / _MOST_FACTOR), max(row, UNIT_COSTS.taken / _MOST_FACTOR)
-        return UnitCosts(start, row, row * UNIT_COSTS.given / UNIT_COSTS.taken)
-
-
-_KEPT = 0.8  # how much of earlier flushes counts after each trigger
-_PRIOR = 2.0  # how much the assumed costs count, in flushes
-_MOST_FACTOR = 20.0
-
-
-def _weighted(flush: Flushed) -> float:
-    ratio = UNIT_COSTS.given / UNIT_COSTS.taken
-    return sum(flow.rows + flow.summed + ratio * _gross(flow.given) for flow in flush.operators.values())

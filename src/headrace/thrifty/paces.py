@@ -16,11 +16,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from headrace.thrifty.simulate import UNIT_COSTS, FlatPlan, UnitCosts, Work, simulated
+from headrace.thrifty.simulate import FlatPlan, Work, simulated
+from headrace.thrifty.unit_costs import UnitCosts
 
 MOST = 100  # flushes of a path until the trigger
 Paces = tuple[int, ...]
 _INFINITE = float("inf")
+_MARGIN = 0.3  # measured final work may be so much more than estimated
 _NEAR = 1.1  # a goal out of reach is approached up to this factor of the least final work
 
 
@@ -45,7 +47,7 @@ class Search:
     """
 
     plan: FlatPlan
-    units: UnitCosts = UNIT_COSTS
+    units: UnitCosts
     most: int = MOST
     held: float = 0.0
 
@@ -69,8 +71,11 @@ class Search:
         return (self.most,) * len(self.plan.paths)
 
     def final_work(self, share: float) -> float:
-        """The final work that a share of doing everything at the trigger allows."""
-        return share * self.everything
+        """The estimate of final work that reaches a share of doing everything at the trigger.
+
+        An estimate is not exact, so it has to be below what the share allows: the more, the less work is to be left.
+        """
+        return share * self.everything / (1 + _MARGIN * (1 - share))
 
     @property
     def everything(self) -> float:

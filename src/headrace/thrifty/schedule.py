@@ -7,6 +7,7 @@ Times are microseconds since 1970. What is due by rows is decided in integers: t
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -19,6 +20,11 @@ _RESERVE, _LEAST_RESERVE, _MOST_RESERVE = 1.5, 50_000, 0.5
 _SECOND = 1_000_000
 # Until a trigger that failed is tried again by the clock: twice as long after each attempt.
 _PAUSE, _LONGEST_PAUSE = _SECOND, 60 * _SECOND
+LEARNING = 0
+"""The pace of a path of which nothing is known yet."""
+# Hundredths of the rows after which such a path is flushed: flushes from 1% to 38%, small ones with little state and
+# with much, and the last one small. They tell what a start costs and what a row, and in which order rows come.
+_LEARNING_AT = (1, 3, 7, 15, 31, 69, 85, 93, 97, 99)
 
 
 def now() -> int:
@@ -197,15 +203,23 @@ def expected_rows(freshness: Freshness, progress: Progress) -> int:
 def paths_due(progress: Progress, expected: int) -> dict[str, int]:
     """The paths to flush before the trigger, each with how often it has been flushed then.
 
-    A path of pace k is flushed whenever another k-th of the expected rows has come; the trigger flushes all paths.
+    A path of pace k is flushed whenever another k-th of the expected rows has come; the trigger flushes all paths. The
+    pace `LEARNING` stands for flushes of many sizes.
 
     >>> paths_due(Progress(rows=50, paces={"a": 4, "b": 1}, flushed={"a": 1}), 100)
     {'a': 2}
     """
     if not expected:
         return {}
-    counts = {path: min(pace - 1, progress.rows * pace // expected) for path, pace in progress.paces.items()}
+    counts = {path: _flushes(pace, progress.rows, expected) for path, pace in progress.paces.items()}
     return {path: count for path, count in counts.items() if count > progress.flushed.get(path, 0)}
+
+
+def _flushes(pace: int, rows: int, expected: int) -> int:
+    """How many flushes are due before the trigger, once so many rows have come."""
+    if pace == LEARNING:
+        return bisect_right(_LEARNING_AT, 100 * rows // expected)
+    return min(pace - 1, rows * pace // expected)
 
 
 def goal_met(freshness: Freshness, progress: Progress, began: int, now: int, credit_left: float) -> bool | None:

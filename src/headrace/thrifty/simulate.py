@@ -1,9 +1,8 @@
 """What a choice of paces costs: a simulated trigger, from its first row to its last (Algorithm 1 of InQP).
 
 The data of a trigger comes in equal parts. After each part, the paths that are due are flushed, children before their
-parents. A flush runs through the operators of the path, whose flows are those of `cardinalities`. What an operator
-costs is a start and a price per row taken and given. The last part is the trigger: all paths are flushed, and the cost
-of that flush is the final work.
+parents. A flush runs through the operators of the path, whose flows are those of `cardinalities`, and which cost what
+`unit_costs` say. The last part is the trigger: all paths are flushed, and the cost of that flush is the final work.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from headrace.thrifty.cardinalities import (
     top_flow,
     touched_groups,
 )
+from headrace.thrifty.unit_costs import UnitCosts
 
 _jit: Any = nb.njit(cache=True, nogil=True)
 Integers = NDArray[np.int64]
@@ -78,19 +78,6 @@ _ARRAYS: dict[str, tuple[type, tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True)
-class UnitCosts:
-    """Microseconds: to start an operator in a flush, and per row that it takes and gives."""
-
-    start: float = 2000.0
-    taken: float = 0.2
-    given: float = 0.12
-
-
-UNIT_COSTS = UnitCosts()
-"""The costs as measured on the developers' machine, used until they are fitted to what flushes take on this one."""
-
-
-@dataclass(frozen=True)
 class Work:
     """What a trigger costs, in microseconds, and the rows that operators take; `final` is of the last flush."""
 
@@ -112,7 +99,8 @@ def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int
         plan.feeds,
         plan.passing,
         np.asarray(paces, np.int64),
-        np.array([units.start, units.taken, units.given]),
+        units.table,
+        units.limit,
         parts,
         rows,
     )
@@ -120,7 +108,7 @@ def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int
 
 
 @_jit
-def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, parts, rows):  # type: ignore[no-untyped-def]
+def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows):  # type: ignore[no-untyped-def]
     operators = len(kinds)
     flushed = np.zeros(len(paces), np.int64)
     last = np.zeros(len(paces))  # how much of the data had come at the last flush of each path
@@ -150,9 +138,10 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
         if not any_due:
             continue
         taken[:] = 0.0
-        cost, cost_rows = 0.0, 0.0
+        cost, flush_rows, priced_rows, ran = np.zeros(2), 0.0, 0.0, 0
         for n in range(operators):
             given[:] = 0.0
+            summed = 0.0
             if kinds[n] >= GROUP:
                 waiting[n] += taken[n, 0]
                 if kinds[n] == GROUP:
@@ -170,7 +159,7 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
                     took = came
                 else:
                     took = group_flow(parameters[n], cumulated[n, 0], came, given)
-                    cost += units[1] * entries[n]  # they are added up once more
+                    summed = entries[n]  # they are added up once more
                     entries[n] = 0.0
                 cumulated[n, 0] += came
             else:
@@ -187,8 +176,12 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
                     continue
                 join_flow(kinds[n], parameters[n], cumulated[n], taken[n], given)
             gave = given[0] + 2.0 * given[1] + given[2]
-            cost += units[0] + units[1] * took + units[2] * gave
-            cost_rows += took
+            for size in range(2):
+                price = units[size, n]
+                cost[size] += price[0] + price[1] * (took + summed) + price[2] * gave
+            flush_rows += took
+            priced_rows += took + summed
+            ran += 1
             rows[n] += took
             for f in range(len(feeds)):
                 if feeds[f, 0] == n:
@@ -197,9 +190,12 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
                         for source in range(3):
                             more += passing[f, flow, source] * given[source]
                         taken[feeds[f, 1], feeds[f, 2], flow] += more
-        total += cost
-        total_rows += cost_rows
+        size = 1 if priced_rows > limit else 0
+        price = units[size, operators]
+        spent = cost[size] + price[0] + price[1] * priced_rows + price[2] * ran
+        total += spent
+        total_rows += flush_rows
         if part == parts:
-            final = cost
-            final_rows = cost_rows
+            final = spent
+            final_rows = flush_rows
     return total, final, total_rows, final_rows

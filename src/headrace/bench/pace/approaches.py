@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from headrace.bench.pace.playing import Played
 from headrace.plan.paths import paths_of
-from headrace.thrifty.observed import Measured, learnt
+from headrace.thrifty.measured import Measured
+from headrace.thrifty.observed import learnt
 from headrace.thrifty.paces import Chosen, Search
-from headrace.thrifty.simulate import FlatPlan, UnitCosts
+from headrace.thrifty.simulate import FlatPlan
+from headrace.thrifty.unit_costs import UnitCosts
 
 OURS, UNIFORM, LEAF, HAND, EAGER, BATCH = "ours", "uniform", "leaf", "hand", "eager", "batch"
 PLANNED_PACE, PLANNED_SHARE = 100, 0.01  # for which the time of planning is measured
@@ -48,7 +50,8 @@ class Model:
     def of(cls, batch: Played, partial: Played, most: int) -> Model:
         """Learn from one view that was flushed at the trigger only, and one that was flushed before it as well."""
         plan = learnt(partial.tree, partial.flushes, partial.base)
-        units = Measured().after([*partial.flushes, *batch.flushes]).units
+        assumed = UnitCosts.assumed(plan.kinds.tolist(), partial.passes)
+        units = Measured().after([*partial.flushes, *batch.flushes], assumed).units(assumed)
         return cls(plan, units, tuple(path.is_source for path in paths_of(partial.tree)), most, batch.held)
 
     def search(self, most: int | None = None) -> Search:

@@ -1,11 +1,12 @@
 """Goals of final work for the queries of TPC-H: which paces are chosen, whether the goals are met, and at what cost.
 
 Per query, all of TPC-H comes in equal parts, and the trigger is its last row. A first pass has two views, one that does
-everything at the trigger and one with a pace of 10 for all paths; the cost model is fitted to what their flushes
-counted. Each approach then chooses paces for each share, and in a second pass all different paces are views over the
-same steps: approaches that chose the same paces share one. In the end all of these views must have the same answer,
-which is Spark's. Another pass brings all rows in one step: holding many small steps costs more than that, so the share
-of final work in it is the larger one. A small TPC-H goes through the query beforehand, which compiles the kernels.
+everything at the trigger and one that is flushed as a new view is, in portions of several sizes; the cost model is
+fitted to what their flushes counted. Each approach then chooses paces for each share, and in a second pass all
+different paces are views over the same steps: approaches that chose the same paces share one. In the end all of these
+views must have the same answer, which is Spark's. Another pass brings all rows in one step: holding many small steps
+costs more than that, so the share of final work in it is the larger one. A small TPC-H goes through the query
+beforehand, which compiles the kernels.
 
 CPU is that of the driver, where flushes run, and is noisy: the batch is played twice to show by how much. Rows that
 operators take are the same in every run of the same paces.
@@ -35,6 +36,7 @@ from headrace.datasets.tpch import tpch_tables
 from headrace.datasets.tpch_queries import TPCH_22, TPCH_QUERIES, tpch_query
 from headrace.runtime.session import local_session
 from headrace.testing.oracle import assert_same
+from headrace.thrifty.schedule import LEARNING
 
 __all__ = ["run", "table"]
 
@@ -43,7 +45,6 @@ Tell = Callable[[str], None]
 _ALL = (*TPCH_22, "q_aggjoin", "q_outer")
 _SHARES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
 _WARM_SCALE, _WARM_PARTS = 0.01, 4
-_LEARNING_PACE = 10
 _AGAIN = "again"  # the batch once more, as the last view: what differs between the two is noise
 _SHOWN = 300  # characters of an error
 
@@ -177,8 +178,8 @@ def _query(data: _Data, name: str, options: argparse.Namespace, tell: Tell) -> l
 
     tell("compiling")
     playing(data.small, _WARM_PARTS, {BATCH: 1, "partial": _WARM_PARTS})
-    tell("learning from a batch and from a uniform pace")
-    seen = playing(data.tables, most, {BATCH: 1, "partial": min(_LEARNING_PACE, most)}).views
+    tell("learning from a batch and from flushes of several sizes")
+    seen = playing(data.tables, most, {BATCH: 1, "partial": LEARNING}).views
     model = Model.of(seen[BATCH], seen["partial"], most)
     tell("choosing paces")
     chosen = {(approach, share): model.choice(approach, share) for approach in APPROACHES for share in options.shares}

@@ -24,12 +24,14 @@ from pyspark.sql import SparkSession
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.engine.engine import Engine
 from headrace.engine.handles import View
+from headrace.engine.pacing import passes_of
 from headrace.errors import HeadraceError
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Tree
 from headrace.thrifty.goal import EveryRows, FinalWork, Manual
 from headrace.thrifty.observed import Base, Flushed
 from headrace.thrifty.strategy import OPERATORS
+from headrace.thrifty.unit_costs import Passes
 
 Paces = Mapping[str, int] | int
 """How often each path is flushed; one number is for all paths."""
@@ -45,6 +47,7 @@ class Played:
     """
 
     tree: Tree
+    passes: Passes
     base: Base
     flushes: Sequence[Flushed]
     held: float
@@ -147,7 +150,8 @@ def _played(engine: Engine, view: View) -> Played:
         why = progress.failed or f"{progress.triggers} triggers fired instead of one"
         raise HeadraceError(f"The trigger of view {view.name} gave no answer: {why}.", way_out="Report this as a bug.")
     held = progress.cpu - sum(flush.cpu for flush in trigger.flushes)
-    return Played(kernel.tree, trigger.base, trigger.flushes, held, view.to_arrow())
+    passes = passes_of(kernel, engine._maintenance.goals.pacing.threads)
+    return Played(kernel.tree, passes, trigger.base, trigger.flushes, held, view.to_arrow())
 
 
 def java_cpu(spark: SparkSession) -> float:
