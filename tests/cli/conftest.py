@@ -29,7 +29,7 @@ class FakeView:
     def to_arrow(self) -> pa.Table:
         return self.answer
 
-    def explain(self) -> Any:
+    def explain(self, *, cost: bool = False) -> Any:
         class Explanation(SimpleNamespace):
             def __str__(self) -> str:
                 return "groups by [shop]"

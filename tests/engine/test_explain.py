@@ -80,9 +80,30 @@ def test_analyzing_adds_to_the_report(engine: hr.Engine) -> None:
     assert isinstance(analysed, hr.Report)
     assert analysed.section("strategies").parts
     assert not plain.section("strategies").parts
-    assert set(analysed.sections) - set(plain.sections) == {analysed.section("strategies")}
+    added = {analysed.section("strategies"), analysed.section("cost by operator")}
+    assert set(analysed.sections) - set(plain.sections) == added
     assert {cost["strategy"] for cost in analysed["costs"]} >= {"operators", "factorized", "recompute"}
     assert analysed.strategy == "operators"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_costs_by_operator_add_to_the_report(engine: hr.Engine, name: str) -> None:
+    plain, costed = engine.views[name].explain(), engine.views[name].explain(cost=True)
+    assert set(costed.sections) - set(plain.sections) == {costed.section("cost by operator")}
+    operators = plain.values.get("operators", ())
+    costs = costed["operator_costs"]
+    assert [cost["operator"] for cost in costs] == sorted(operator.number for operator in operators)
+    for operator in operators:
+        cost = costs[operator.number]
+        took = sum(
+            0 if change is None else change.inserted + change.deleted + 2 * change.updated
+            for change in (operator.taken, operator.given)
+        )
+        assert (cost["rows"] or 0) == took
+        assert (cost["rows"] is None) == (cost["seconds"] is None)
+        assert cost["seconds"] is None or 0 < cost["seconds"] < 60
+        assert cost["estimated_rows"] >= 0
+    assert json.loads(json.dumps(costed.to_dict())) == costed.to_dict()
 
 
 def test_what_a_report_does_not_say_is_refused_with_what_it_says(engine: hr.Engine) -> None:

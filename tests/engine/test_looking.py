@@ -61,7 +61,7 @@ def test_what_only_spark_knows_is_said(location: Path) -> None:
     with Look(location) as look:
         view: Any = look.views["by_catalyst"]
         assert view.rows == 5  # groups can be counted
-        assert "by_catalyst" in str(view.explain())
+        assert "by_catalyst" in str(view.explain(cost=True))
         with pytest.raises(SparkNeeded, match="Catalyst evaluates an expression of the answer"):
             view.to_arrow()
         with pytest.raises(SparkNeeded, match="a DataFrame is Spark's"):

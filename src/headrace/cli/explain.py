@@ -27,10 +27,13 @@ def explain(
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Also show what each strategy would cost, and why one won.")
     ] = False,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Also show what each operator was estimated to cost, and what it has cost.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show how a view is kept: the strategy, why it was chosen, its state and its cost."""
-    report = looked(location, lambda engine: _report(view_of(engine, location, view), analyze=analyze))
+    report = looked(location, lambda engine: _report(view_of(engine, location, view), analyze, cost))
     if svg is not None:
         svg.write_text(report.to_svg(), encoding="utf-8")
     if as_json:
@@ -39,9 +42,9 @@ def explain(
         out().print(str(report), markup=False, soft_wrap=True)
 
 
-def _report(view: Handle, *, analyze: bool) -> Report:
+def _report(view: Handle, analyze: bool, cost: bool) -> Report:
     if not analyze:
-        return view.explain()
+        return view.explain(cost=cost)
     analysed = getattr(view, "analyze", None)
     if analysed is None:
         raise SchemaError(

@@ -79,9 +79,10 @@ class Access:
 
     def statistics(self) -> Statistics:
         """What is known of the tables at this moment."""
+        from headrace.thrifty.cost import UNITS
         from headrace.thrifty.statistics import Statistics
 
         schemas, latest = self.catalogue.schemas, self.state.latest
         rows = {table: latest.rows(table) for table in schemas}
-        units = self.needing("what a row costs is the engine's").calibration.units
+        units = UNITS if self._with_spark is None else self._with_spark.calibration.units
         return Statistics(schemas, rows, latest.rates, units)

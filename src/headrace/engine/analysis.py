@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.engine.definition import AUTO, Definition, SqlRequest
+from headrace.engine.operator_costs import with_costs
 from headrace.explain.parts import Fact, Section, Table
 from headrace.explain.report import Report
 from headrace.thrifty.cost import time_text
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def analysed(access: Access, view: View, report: Report) -> Report:
-    """Add costs to the report on a SQL view: `costs` per strategy, and `spent`, its seconds in the last step."""
+    """Add costs to the report on a SQL view: `costs` per strategy, `spent`, its CPU seconds in the last step, and
+    `operator_costs`.
+    """
     definition = view.planned.definition
     anew = Definition(SqlRequest(definition.sql))
     planner = access.needing("EXPLAIN ANALYZE plans the query by every strategy").planner
     costs = planner.considered(view.name, anew, access.statistics()).to_json()
     spent = access.state.latest.summary.get("spent", {}).get(view.name)
-    said = "no step has touched it" if spent is None else f"{time_text(spent)} in its kernels"
+    said = "no step has touched it" if spent is None else f"{time_text(spent)} of CPU"
     section = Section(
         "strategies",
         (
@@ -42,7 +45,8 @@ def analysed(access: Access, view: View, report: Report) -> Report:
         ),
     )
     values = {**report.values, "costs": costs, "spent": spent}
-    return replace(report, sections=(section, *report.sections), values=values)
+    report = replace(report, sections=(section, *report.sections), values=values)
+    return with_costs(access, view.name, view.planned, report)
 
 
 def _said(cost: dict[str, Any]) -> str:

@@ -78,9 +78,19 @@ class KeptHandle:
         self._entry.check_there()
         return self._access.state.latest.progress(self.name)
 
-    def explain(self) -> Report:
-        """Say how the answer is kept, why so, and what it costs."""
+    def explain(self, *, cost: bool = False) -> Report:
+        """Say how the answer is kept, why so, and what it costs.
+
+        Parameters
+        ----------
+        cost : say as well what each operator was estimated to cost, and what it has cost.
+        """
         from headrace.engine.explain import explain
 
         self._entry.check_there()
-        return explain(self._access, self.name, self.planned)
+        report = explain(self._access, self.name, self.planned)
+        if not cost:
+            return report
+        from headrace.engine.operator_costs import with_costs
+
+        return with_costs(self._access, self.name, self.planned, report)

@@ -40,6 +40,7 @@ from headrace.thrifty.unit_costs import Passes, UnitCosts
 _NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
 _PLANNING = 0.01  # planning may take this share of the work that it plans, after the first few triggers
 _FREE_PLANNINGS = 3
+_FLUSH = "-1"  # stands for the flush itself, where numbers stand for operators
 _NOTHING = FlatPlan(
     np.full(1, c.GROUP),
     np.zeros((1, c.PARAMETERS)),
@@ -73,7 +74,11 @@ class Learnt:
     estimated, batch : the estimated final work with these paces, and if all work is done at the trigger; seconds.
     planning : seconds that choosing paces has taken so far.
     held : CPU seconds of holding the rows of a trigger when they come.
-    last : what the trigger took: its final and its additional work as shares of `batch`, and the seconds of the first.
+    last : what the last trigger took: its final and its additional work as shares of `batch`, and the seconds of the
+        first.
+    forecast : for the next trigger, by operator: rows that it takes, and CPU seconds (those of flushes under -1).
+    operators : of the last trigger, by operator: rows that were forecast, rows that it took, CPU seconds that were
+        forecast, CPU seconds that it took; the forecasts are None for the first trigger.
     """
 
     plan: FlatPlan
@@ -87,6 +92,8 @@ class Learnt:
     planning: float = 0.0
     held: float = 0.0
     last: Mapping[str, float] = field(default_factory=dict)
+    forecast: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    operators: Mapping[str, tuple[float | None, float, float | None, float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The values that the log keeps."""
@@ -174,8 +181,8 @@ class Pacing:
 
     def chosen(
         self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, known: Learnt | None
-    ) -> tuple[dict[str, int], Learnt] | None:
-        """The paces for the next trigger, after one that is over; None if they stay as they are.
+    ) -> tuple[Mapping[str, int], Learnt] | None:
+        """The paces for the next trigger, after one that is over, and what is known then; None if nothing was learnt.
 
         Parameters
         ----------
@@ -185,7 +192,8 @@ class Pacing:
         if trigger is None or not isinstance(view.kernel, TreeView) or not _is_paced(fresh) or not progress.rows:
             return None
         if known is not None and not self._is_news(trigger, progress, known):
-            return None
+            last = _last(trigger, progress, known.batch)
+            return progress.paces, replace(known, last=last, operators=_by_operator(trigger, known.forecast))
         simulated(_NOTHING, (1,), UnitCosts.alike(1, 1.0, 1.0, 1.0), 1)  # compiled, or loaded, before time is taken
         start = time.perf_counter()
         seen = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
@@ -205,6 +213,8 @@ class Pacing:
             batch=whole,
             planning=took,
             last=_last(trigger, progress, whole),
+            forecast=_forecast(found),
+            operators=_by_operator(trigger, {} if known is None else known.forecast),
         )
         return dict(zip(after.plan.paths, found.paces, strict=True)), after
 
@@ -234,6 +244,28 @@ def _last(trigger: Trigger, progress: Progress, whole: float) -> dict[str, float
     final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
     total = progress.held + sum(flush.cpu for flush in trigger.flushes)
     return {"final": final / whole, "additional": total / whole - 1, "seconds": final} if whole else {}
+
+
+def _forecast(found: Chosen) -> dict[str, tuple[float, float]]:
+    """What paces are estimated to cost, by operator."""
+    work = found.work
+    return {str(n): (work.rows.get(n, 0.0), seconds / 1e6) for n, seconds in work.cpu.items()}
+
+
+def _by_operator(
+    trigger: Trigger, forecast: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float | None, float, float | None, float]]:
+    """What the flushes of a trigger took, by operator, beside what was forecast."""
+    rows: dict[str, float] = {_FLUSH: 0.0}
+    cpu: dict[str, float] = {_FLUSH: 0.0}
+    for flush in trigger.flushes:
+        cpu[_FLUSH] += flush.cpu
+        for number, flow in flush.operators.items():
+            n = str(number)
+            rows[n], cpu[n] = rows.get(n, 0.0) + flow.rows, cpu.get(n, 0.0) + flow.cpu
+            cpu[_FLUSH] -= flow.cpu
+    expected = {n: forecast.get(n, (None, None)) for n in rows}
+    return {n: (expected[n][0], rows[n], expected[n][1], cpu[n]) for n in rows}
 
 
 def _is_paced(fresh: Freshness) -> bool:

@@ -86,11 +86,12 @@ class Work:
     total_rows: float
     final_rows: float
     rows: Mapping[int, float]  # per operator
+    cpu: Mapping[int, float]  # per operator, and that of the flushes themselves under -1
 
 
 def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int) -> Work:
     """Simulate a trigger with these paces, its data in so many parts."""
-    rows = np.zeros(len(plan.kinds))
+    rows, cpu = np.zeros(len(plan.kinds)), np.zeros(len(plan.kinds) + 1)
     total, final, total_rows, final_rows = _simulate(
         plan.kinds,
         plan.parameters,
@@ -103,12 +104,14 @@ def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int
         units.limit,
         parts,
         rows,
+        cpu,
     )
-    return Work(total, final, total_rows, final_rows, dict(enumerate(rows.tolist())))
+    by_operator = {**dict(enumerate(cpu[:-1].tolist())), -1: float(cpu[-1])}
+    return Work(total, final, total_rows, final_rows, dict(enumerate(rows.tolist())), by_operator)
 
 
 @_jit
-def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows):  # type: ignore[no-untyped-def]
+def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows, cpu):  # type: ignore[no-untyped-def]
     operators = len(kinds)
     flushed = np.zeros(len(paces), np.int64)
     last = np.zeros(len(paces))  # how much of the data had come at the last flush of each path
@@ -117,6 +120,7 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
     entries = np.zeros(operators)  # the same, after the rows of each flush were added up by group
     taken = np.zeros((operators, 2, 3))
     given = np.zeros(3)
+    cost = np.zeros((2, operators + 1))  # of a flush, if it is small and if it is large
     total, final, total_rows, final_rows = 0.0, 0.0, 0.0, 0.0
     for part in range(1, parts + 1):
         progress = part / parts
@@ -138,7 +142,8 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
         if not any_due:
             continue
         taken[:] = 0.0
-        cost, flush_rows, priced_rows, ran = np.zeros(2), 0.0, 0.0, 0
+        cost[:] = 0.0
+        flush_rows, priced_rows, ran = 0.0, 0.0, 0
         for n in range(operators):
             given[:] = 0.0
             summed = 0.0
@@ -178,7 +183,7 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
             gave = given[0] + 2.0 * given[1] + given[2]
             for size in range(2):
                 price = units[size, n]
-                cost[size] += price[0] + price[1] * (took + summed) + price[2] * gave
+                cost[size, n] = price[0] + price[1] * (took + summed) + price[2] * gave
             flush_rows += took
             priced_rows += took + summed
             ran += 1
@@ -192,7 +197,11 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
                         taken[feeds[f, 1], feeds[f, 2], flow] += more
         size = 1 if priced_rows > limit else 0
         price = units[size, operators]
-        spent = cost[size] + price[0] + price[1] * priced_rows + price[2] * ran
+        cost[size, operators] = price[0] + price[1] * priced_rows + price[2] * ran
+        spent = 0.0
+        for n in range(operators + 1):
+            cpu[n] += cost[size, n]
+            spent += cost[size, n]
         total += spent
         total_rows += flush_rows
         if part == parts:

@@ -21,13 +21,24 @@ Keys = Mapping[str, tuple[str, ...]]
 
 def tree_cost(tree: Tree, statistics: Statistics) -> Cost:
     """Estimate the cost of a step of a tree of operators."""
+    touched = {source: sum(rows) for source, rows in _touched(tree, statistics).items()}
+    return Cost(touched, statistics.units.join)
+
+
+def rows_by_operator(tree: Tree, statistics: Statistics) -> list[float]:
+    """How many rows each operator looks at in a step, whatever changes."""
+    touched = _touched(tree, statistics).values()
+    return [sum(rows[number] for rows in touched) for number in range(len(tree.nodes))]
+
+
+def _touched(tree: Tree, statistics: Statistics) -> dict[str, list[float]]:
+    """How many rows each operator looks at in a step, by the source that changes."""
     keys, units = statistics.keys, statistics.units
     tables = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
     known = statistics.of_sources(tables, looked_up(tree, keys))
     sizes = _sizes(tree, known, statistics.values)
     compared = units.compare / units.join
-    touched = {s: _follow(tree, s, changed, sizes, keys, compared) for s, changed in known.changed.items() if changed}
-    return Cost(touched, units.join)
+    return {s: _follow(tree, s, changed, sizes, keys, compared) for s, changed in known.changed.items() if changed}
 
 
 def looked_up(tree: Tree, keys: Keys) -> dict[str, bool]:
@@ -85,9 +96,11 @@ def _left(feed: Feed, rows: float) -> float:
     return rows if feed.condition is None else rows * PASSING
 
 
-def _follow(tree: Tree, source: str, changed: float, sizes: list[list[float]], keys: Keys, compared: float) -> float:
-    """How many rows are looked at when a source changes; a row that is only compared counts as `compared` rows."""
-    total = 0.0
+def _follow(
+    tree: Tree, source: str, changed: float, sizes: list[list[float]], keys: Keys, compared: float
+) -> list[float]:
+    """How many rows each operator looks at when a source changes; one that is only compared counts as `compared`."""
+    total = [0.0] * len(tree.nodes)
     moving = [0.0] * len(tree.nodes)  # changes that each operator gives
     for number, node in enumerate(tree.nodes):
         out = 0.0
@@ -101,7 +114,7 @@ def _follow(tree: Tree, source: str, changed: float, sizes: list[list[float]], k
             if not arriving:
                 continue
             met = arriving * _partners(tree, node, side, sizes[number], keys) if isinstance(node, Join) else arriving
-            total += arriving + (compared * met if isinstance(node, Join) and not node.keys else met)
+            total[number] += arriving + (compared * met if isinstance(node, Join) and not node.keys else met)
             if isinstance(node, Join) and side == 1 and sizes[number][1] <= 1.0:
                 met *= TURNED_SHARE  # all rows are compared with the new value, and for most the result stays the same
             out += met if isinstance(node, Join) and (node.kind.pairs or side == 1) else arriving
