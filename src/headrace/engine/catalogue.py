@@ -19,11 +19,11 @@ from headrace.relation.schema import TableSchema
 from headrace.rings import COUNT
 from headrace.runtime.merges import Kind
 from headrace.runtime.program import (
+    arrangements_kept,
+    arrangements_waiting,
     final_arrangement,
     is_table,
-    pending_arrangement,
     table_arrangement,
-    view_arrangement,
 )
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ class Catalogue:
         if name in self._tables:
             return (table_arrangement(name),)
         kernel = self._entries[name].planned.kernel
-        own = (view_arrangement(name, part) for part in kernel.arrangements)
-        return (*own, *(pending_arrangement(name, part) for part in kernel.inlets), final_arrangement(name))
+        return (*arrangements_kept(name, kernel), *arrangements_waiting(name, kernel), final_arrangement(name))
 
     def kind_of(self, arrangement: str, buckets: int) -> Kind | None:
         """What merges must know of an arrangement; None if there is no such table or view."""

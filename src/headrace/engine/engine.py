@@ -41,12 +41,11 @@ from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
-from headrace.errors import BadRowsError, StepFailedError
+from headrace.errors import BadRowsError
 from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
-from headrace.thrifty.schedule import Progress, now
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
@@ -373,8 +372,7 @@ class Engine:
             stored = planned.definition.to_json()
             goals = {}
             if freshness is not None:
-                paces = self._maintenance.goals.pacing.first(planned, freshness)
-                goals[name] = Progress(fired=now(), step=self.step, paces=paces).to_json()
+                goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
             return self._add_view(name, planned)
 
@@ -430,21 +428,14 @@ class Engine:
 
     def refresh(self, *names: str) -> Step:
         """Bring views with goals up to date now, as a step without rows: the ones named, or all of them."""
-        start = time.perf_counter()
+        start, goals = time.perf_counter(), self._maintenance.goals
         with self._lock:
-            known = self._maintenance.goals.waiting
+            waiting = goals.waiting
             for name in names:
                 self._catalogue.view(name)
-            step = self._maintenance.fire(names or known, start)
+            step = self._maintenance.fire(names or waiting, start)
             self._scheduler.wake()
-        failed = {name: self._maintenance.goals.progress(name).failed for name in names or known if name in known}
-        for name, why in failed.items():
-            if why:
-                raise StepFailedError(
-                    f"view {name!r} could not be refreshed: {why}",
-                    way_out="correct or delete the rows that it fails on, and refresh it again; until then its answer "
-                    "is that of the last trigger",
-                )
+            goals.check_answered(name for name in names or waiting if name in waiting)
         return step
 
     def set_goal(self, name: str, freshness: Freshness | None) -> None:
@@ -454,18 +445,11 @@ class Engine:
             planned = self._catalogue.views[name]
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
-            goals = self._maintenance.goals
-            paces = {} if freshness is None else goals.paces_for(name, planned, freshness)
             if planned.definition.freshness is not None and freshness is None:
                 self.refresh(name)  # from now on nothing may wait
             changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
-            before = goals.progress(name)
-            progress = replace(before, paces=paces, flushed={}, again=0)
-            if before.first is None:
-                progress = replace(progress, fired=now(), step=self.step, credit=0.0)
-            record = self._store.next_record(
-                views={name: changed.definition.to_json()}, goals={name: progress.to_json()}
-            )
+            progress = self._maintenance.goals.changed(name, planned, freshness).to_json()
+            record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})
             self._scheduler.wake()

@@ -20,12 +20,12 @@ from headrace.engine.recompute import Recomputed, Recomputer
 from headrace.engine.step_runner import NOT_COMMITTED, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, windows_of
-from headrace.errors import HeadraceError, SchemaError
+from headrace.errors import HeadraceError, SchemaError, StepFailedError
 from headrace.operators.kernel import ViewKernel
 from headrace.plan.native import NeedsCatalyst
 from headrace.runtime.flushing import flush
 from headrace.runtime.log import Arrangements
-from headrace.runtime.program import BucketResult, Flush, Holding, Program, pending_arrangement, view_arrangement
+from headrace.runtime.program import BucketResult, Flush, Holding, Program, view_arrangement
 from headrace.runtime.spark import jobs_of
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.goal import FAIL, AtWindowEnd, Budget, FinalWork, Freshness
@@ -66,6 +66,24 @@ class Advance:
         return {name: progress.to_json() for name, progress in self.progress.items()}
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A step, as views with goals meet it.
+
+    Parameters
+    ----------
+    program : makes a program over views, given the state that the step has changed so far.
+    state : what the step has done so far.
+    watermarks : those that the step has moved.
+    began : when the step began.
+    """
+
+    program: MakeProgram
+    state: BucketResult
+    watermarks: Mapping[str, int]
+    began: int
+
+
 class Goals:
     """The views with goals of one engine."""
 
@@ -101,67 +119,70 @@ class Goals:
         progress = replace(self.progress(name), paces=dict(paces), expected=float(expected))
         self._store.commit(self._store.next_record(goals={name: progress.to_json()}))
 
+    def begun(self, view: PlannedView, fresh: Freshness) -> Progress:
+        """The progress of a view that is new."""
+        return Progress(fired=now(), step=self._store.snapshot.step, paces=self.pacing.first(view, fresh))
+
+    def changed(self, name: str, view: PlannedView, fresh: Freshness | None) -> Progress:
+        """The progress of a view under another goal; None is that of a view that follows every step."""
+        paces = {} if fresh is None else self._paces_for(name, view, fresh)
+        before = self.progress(name)
+        after = replace(before, paces=paces, flushed={}, again=0)
+        if before.first is None:
+            after = replace(after, fired=now(), step=self._store.snapshot.step, credit=0.0)
+        return after
+
+    def check_answered(self, names: Iterable[str]) -> None:
+        """Raise if a view has failed at its trigger."""
+        for name in names:
+            why = self.progress(name).failed
+            if why:
+                raise StepFailedError(
+                    f"view {name!r} could not be refreshed: {why}",
+                    way_out="correct or delete the rows that it fails on, and refresh it again; until then its answer "
+                    "is that of the last trigger",
+                )
+
     # -- in a step ------------------------------------------------------------------------------------------------
 
-    def advance(
-        self,
-        program: MakeProgram,
-        state: BucketResult,
-        rows: Mapping[str, int],
-        watermarks: Mapping[str, int],
-        began: int,
-        wanted: Collection[str] = (),
-    ) -> Advance:
+    def advance(self, moment: Moment, rows: Mapping[str, int], wanted: Collection[str] = ()) -> Advance:
         """Flush what is due after rows have come.
 
         Parameters
         ----------
-        program : makes a program over views, given the state that the step has changed so far.
-        state : what the step has done so far.
         rows : changed rows that have come, by table.
-        watermarks : those that the step has moved.
-        began : when the step began.
         wanted : views whose trigger the user fires.
         """
         out = Advance()
         for name, fresh in self.waiting.items():
             view = self._catalogue.views[name]
             came = sum(count for table, count in rows.items() if table in view.tables)
-            before, held = self.progress(name), state.held.get(name, Holding())
-            progress = before.came(came, began, held.cpu)
+            before, held = self.progress(name), moment.state.held.get(name, Holding())
+            progress = before.came(came, moment.began, held.cpu)
             if came:
                 self.pacing.came(name, view, held.rows, is_first=before.first is None)
-            ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, watermarks)
+            ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, moment.watermarks)
             if came:
                 out.progress[name] = progress
             if progress.first is None:
                 continue  # nothing waits
             if name in wanted or is_due(fresh, progress, now(), window_ended=ended):
-                self._fire(name, view, fresh, progress, program, state, watermarks, began, out)
+                self._fire(name, view, fresh, progress, moment, out)
             elif came and (due := paths_due(progress, expected_rows(fresh, progress))):
-                self._flush_some(name, view, progress, due, program, state, out)
+                self._flush_some(name, view, progress, due, moment, out)
         return out
 
     def _fire(
-        self,
-        name: str,
-        view: PlannedView,
-        fresh: Freshness,
-        progress: Progress,
-        program: MakeProgram,
-        state: BucketResult,
-        watermarks: Mapping[str, int],
-        began: int,
-        out: Advance,
+        self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, moment: Moment, out: Advance
     ) -> None:
         """Flush all that waits for a view, and let its readers see the new answer."""
         cpu, start = time.thread_time(), time.perf_counter()
         try:
-            done = self._flush(name, view, None, program, state)
+            done = self._flush(name, view, None, moment)
             if view.is_final:
                 tables = self._catalogue.tables
-                base = program({name: view}, {**state.buckets, **done.buckets})
-                self._windows.close_flushed(name, view, tables, base, done, watermarks)
+                base = moment.program({name: view}, {**moment.state.buckets, **done.buckets})
+                self._windows.close_flushed(name, view, tables, base, done, moment.watermarks)
         except HeadraceError as error:
             out.undone = True
             self.pacing.forget(name)
@@ -173,7 +194,7 @@ class Goals:
         at = now()
         left = credit(fresh.goal, progress, at, spent) if isinstance(fresh.goal, Budget) else 0.0
         known = self.learnt(name)
-        met = goal_met(fresh, progress, began, at, left)
+        met = goal_met(fresh, progress, moment.began, at, left)
         if isinstance(fresh.goal, FinalWork) and known is not None:
             met = spent <= fresh.goal.share * known.batch
         step = self._store.snapshot.step + 1
@@ -190,7 +211,7 @@ class Goals:
         before = self._store.snapshot.arrangements
         self.pacing.saw(name, view, before, done.traffic.get(name, {}), cpu, is_last=is_last)
 
-    def paces_for(self, name: str, view: PlannedView, fresh: Freshness) -> dict[str, int]:
+    def _paces_for(self, name: str, view: PlannedView, fresh: Freshness) -> dict[str, int]:
         """The paces to begin with under a goal: by what is known of the view, or those of a view that is new."""
         known = self.learnt(name)
         if known is None:
@@ -215,14 +236,13 @@ class Goals:
         view: PlannedView,
         progress: Progress,
         due: Mapping[str, int],
-        program: MakeProgram,
-        state: BucketResult,
+        moment: Moment,
         out: Advance,
     ) -> None:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
         cpu = time.thread_time()
         try:
-            done = self._flush(name, view, due, program, state)
+            done = self._flush(name, view, due, moment)
         except HeadraceError:
             out.undone = True  # what is wrong now may be right when all changes are there
             out.progress[name] = progress.flush(due, 0.0)
@@ -237,17 +257,15 @@ class Goals:
         self._saw(name, view, done, spent, is_last=False)
         out.progress[name] = progress.flush(due, spent)
 
-    def _flush(
-        self, name: str, view: PlannedView, paths: Collection[str] | None, make: MakeProgram, state: BucketResult
-    ) -> BucketResult:
+    def _flush(self, name: str, view: PlannedView, paths: Collection[str] | None, moment: Moment) -> BucketResult:
         """Flush some paths of a view, or all of them."""
         kernel = view.kernel
         if isinstance(kernel, Recomputed):
-            return self._recomputer.run({name: kernel}, self._catalogue.tables, state.buckets)
+            return self._recomputer.run({name: kernel}, self._catalogue.tables, moment.state.buckets)
         every = {part for parts in kernel.holds.values() for part in parts}
         chosen = kernel.holds if paths is None else paths
         flushed = frozenset(part for path in chosen for part in kernel.holds[path])
-        program = make({name: view}, state.buckets)
+        program = moment.program({name: view}, moment.state.buckets)
 
         def run(by: ViewKernel) -> BucketResult:
             what = Flush(by, flushed, frozenset(every - flushed))
@@ -274,11 +292,6 @@ def answer_parts(view: PlannedView) -> Iterable[str]:
     """The parts of a view that its readers see."""
     layout = getattr(view.answer, "layout", None)
     return layout.arrangements if layout is not None else ()
-
-
-def pending_of(name: str, view: PlannedView) -> list[str]:
-    """The arrangements of the changes that wait for a view."""
-    return [pending_arrangement(name, part) for part in view.kernel.inlets]
 
 
 def check_goal(name: str, view: PlannedView, fresh: Freshness, catalogue: Catalogue) -> None:

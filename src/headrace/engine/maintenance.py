@@ -18,7 +18,7 @@ from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
 from headrace.engine.definition import PlannedView
 from headrace.engine.filling import fill
-from headrace.engine.goals import Advance, Goals, pending_of
+from headrace.engine.goals import Advance, Goals, Moment
 from headrace.engine.late import Late, without_late
 from headrace.engine.recompute import Recomputer, recomputed
 from headrace.engine.step import Step
@@ -36,7 +36,8 @@ from headrace.runtime.program import (
     Program,
     TableTask,
     ViewTask,
-    pending_arrangement,
+    arrangements_kept,
+    arrangements_waiting,
     table_arrangement,
     view_arrangement,
     why_catalyst,
@@ -110,7 +111,8 @@ class Maintenance:
         return step
 
     def _advance(self, outcome: Outcome, rows: Mapping[str, int], began: int, wanted: Collection[str] = ()) -> Advance:
-        advance = self.goals.advance(self._flush_program, outcome.result, rows, outcome.watermarks, began, wanted)
+        moment = Moment(self._flush_program, outcome.result, outcome.watermarks, began)
+        advance = self.goals.advance(moment, rows, wanted)
         outcome.result.add(replace(advance.result, changes={}))
         return advance
 
@@ -120,10 +122,7 @@ class Maintenance:
         names = [
             arrangement
             for name, view in views.items()
-            for arrangement in (
-                *(view_arrangement(name, part) for part in view.kernel.arrangements),
-                *pending_of(name, view),
-            )
+            for arrangement in (*arrangements_kept(name, view.kernel), *arrangements_waiting(name, view.kernel))
         ]
         base = self._program((), views)
         return replace(
@@ -208,18 +207,10 @@ class Maintenance:
     def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
         snapshot = self._store.snapshot
         needed = {table_arrangement(task.name) for task in tasks} | {
-            view_arrangement(view.name, part)
+            arrangement
             for task in tasks
             for view in task.views
-            if not view.waits
-            for part in view.kernel.arrangements
-        }
-        needed |= {
-            pending_arrangement(view.name, part)
-            for task in tasks
-            for view in task.views
-            if view.waits
-            for part in view.kernel.inlets
+            for arrangement in (arrangements_waiting if view.waits else arrangements_kept)(view.name, view.kernel)
         }
         return Program(
             version=snapshot.version + 1,

@@ -48,6 +48,16 @@ def pending_arrangement(view: str, part: str) -> str:
     return f"{PENDING}{view}/{part}"
 
 
+def arrangements_kept(view: str, kernel: ViewKernel) -> list[str]:
+    """The arrangements of a view's state."""
+    return [view_arrangement(view, part) for part in kernel.arrangements]
+
+
+def arrangements_waiting(view: str, kernel: ViewKernel) -> list[str]:
+    """The arrangements of the changes that wait for a view."""
+    return [pending_arrangement(view, part) for part in kernel.inlets]
+
+
 def is_table(arrangement: str) -> bool:
     """Whether an arrangement is a table's."""
     return arrangement.startswith(_TABLE)
