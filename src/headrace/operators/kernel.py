@@ -109,6 +109,8 @@ class Traffic:
     cpu: float = 0.0
 
     def __add__(self, other: Traffic) -> Traffic:
+        if not (other.taken or other.given or other.groups or other.fed):  # in most sums only CPU time is added
+            return Traffic(self.taken, self.given, self.right, self.groups, self.fed, self.cpu + other.cpu)
         return Traffic(
             self.taken + other.taken,
             self.given + other.given,

@@ -228,12 +228,13 @@ class TreeView(ViewKernel):
                     operator.push(part, run)
             else:
                 done.sent.extend(Sent(self.placement.places[number].stage, bucket, part, run) for run in runs)
+        start = time.thread_time()
         for number, place in enumerate(self.placement.places):
             operator_ = operators.get(number)
             if place.stage == stage and operator_ is not None:
-                start = time.thread_time()
                 done = self._run(number, operator_, bucket, state, operators, waiting, done)
-                _count(done, number, Traffic(cpu=time.thread_time() - start))
+                start, before = time.thread_time(), start
+                _count(done, number, Traffic(cpu=start - before))
         return done
 
     # -- one operator -------------------------------------------------------------------------------------------------
@@ -349,7 +350,8 @@ class TreeView(ViewKernel):
 
 
 def _count(done: Reduced, number: int, traffic: Traffic) -> None:
-    done.traffic[str(number)] = done.traffic.get(str(number), Traffic()) + traffic
+    before = done.traffic.get(str(number))
+    done.traffic[str(number)] = traffic if before is None else before + traffic
 
 
 def feed_part(feed_id: FeedId) -> str:

@@ -276,7 +276,7 @@ class BucketResult:
             self.changes.setdefault(name, []).extend(runs)
         for name, operators in other.traffic.items():
             own = self.traffic.setdefault(name, {})
-            own.update((number, own.get(number, Traffic()) + more) for number, more in operators.items())
+            own.update((n, own[n] + more if n in own else more) for n, more in operators.items())
         for name, seconds in other.spent.items():
             self.spent[name] = self.spent.get(name, 0.0) + seconds
         self.elsewhere += other.elsewhere
