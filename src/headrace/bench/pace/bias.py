@@ -68,13 +68,14 @@ def _join(p: c.Numbers, factor: float, rows: list[float]) -> c.Numbers:
     Pairs go with the rows of the larger side, which is the one that refers to the other.
     """
     out = p.copy()
-    larger = rows[0] if p[c.LEFT_ROWS] >= p[c.RIGHT_ROWS] else rows[1]
-    out[c.LEFT_ROWS] *= rows[0]
-    out[c.RIGHT_ROWS] *= rows[1]
-    out[c.PAIRS] *= factor * larger
+    pairs = factor * (rows[0] if p[c.LEFT_ROWS] >= p[c.RIGHT_ROWS] else rows[1])
+    partners = [pairs / times if times else 1.0 for times in rows]  # of a row, as times those that it has
+    out[[c.LEFT_ROWS, c.RIGHT_ROWS]] *= rows
+    out[c.PAIRS] *= pairs
+    out[[c.LEFT_CHURN, c.RIGHT_CHURN]] *= partners
     out[c.MATCHED] = min(1.0, factor * p[c.MATCHED])
-    out[c.PARTNERS] = max(1.0, factor * p[c.PARTNERS])
-    out[[c.LEFT_CHURN, c.RIGHT_CHURN]] *= factor
+    if p[c.MATCHED] > 0:
+        out[c.PARTNERS] = max(1.0, partners[0] * p[c.PARTNERS] * p[c.MATCHED] / out[c.MATCHED])
     return out
 
 

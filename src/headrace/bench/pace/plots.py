@@ -18,10 +18,11 @@ from headrace.explain.svg import EDGE, FAINT, INK, MARGIN, PAPER
 
 Row = Mapping[str, Any]
 
-_TOTAL, _HEIGHT, _TOP, _LEFT = 640, 270, 66, 58
+_TOTAL, _HEIGHT, _TOP, _LEFT = 640, 270, 80, 58
 _WIDTH = _TOTAL - _LEFT - 2 * MARGIN
 _LEAST = 0.02  # of final work; what is less stands at the edge
 _MARKED = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_SAID = "CPU in addition to the batch's, over the share of the work that is left to the trigger"
 # Colours that people who see few of them can tell apart (Okabe and Ito).
 _COLOURS = {OURS: "#000000", UNIFORM: "#d55e00", LEAF: "#0072b2", HAND: "#009e73", EAGER: "#cc79a7", BATCH: "#e69f00"}
 
@@ -40,7 +41,7 @@ def save_plots(folder: Path, results: Sequence[Row]) -> list[Path]:
 
 def plot(query: str, rows: Sequence[Row]) -> str:
     """The picture of one query."""
-    head = [(f"{query}: fresh or cheap", 16), ("CPU in addition to the batch's, over the work left at the trigger", 12)]
+    head = [(f"{query}: fresh or cheap", 16), (_SAID, 12)]
     return svg.document(_TOTAL, _TOP + _HEIGHT + 96, head, list(_drawn(rows)))
 
 
@@ -125,4 +126,4 @@ def _legend(names: Sequence[str]) -> Iterator[str]:
     yield _mark(MARGIN + 6, y + 20, 4, 1.5, INK, "met")
     yield svg.text(MARGIN + 18, y + 24, "goal met", 12, FAINT)
     yield _mark(MARGIN + 106, y + 20, 4, 1.5, INK, "missed")
-    yield svg.text(MARGIN + 118, y + 24, "one of its goals missed; numbers: goals of the first", 12, FAINT)
+    yield svg.text(MARGIN + 118, y + 24, "a goal of these paces missed; numbers: the goals of ours", 12, FAINT)
