@@ -18,7 +18,7 @@ from headrace.explain.svg import EDGE, FAINT, INK, MARGIN, PAPER
 
 Row = Mapping[str, Any]
 
-_TOTAL, _HEIGHT, _TOP, _LEFT = 640, 270, 80, 58
+_TOTAL, _HEIGHT, _TOP, _LEFT = 640, 270, 80, 72
 _WIDTH = _TOTAL - _LEFT - 2 * MARGIN
 _LEAST = 0.02  # of final work; what is less stands at the edge
 _MARKED = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -103,8 +103,8 @@ def _line(name: str, depth: int, rows: Sequence[Row], axis: Sequence[float]) -> 
         if name == OURS:
             goals = [f"{row['share']:g}" for row in own]
             text = goals[0] if len(goals) == 1 else f"{goals[-1]}-{goals[0]}"
-            near = x > _TOTAL - MARGIN - svg.CHAR * len(text) - 8  # to the right edge
-            yield svg.text(x - svg.CHAR * len(text) - 6 if near else x + 8, y - 8, text, 12, INK)
+            below = y + 18 < _TOP + _HEIGHT  # where fewer lines are, as ours are to be the cheapest
+            yield svg.text(x, y + 18 if below else y - 9, text, 12, INK, middle=True)
 
 
 def _mark(x: float, y: float, wide: float, thick: float, colour: str, kind: str) -> str:
