@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.bench.pace import final_work, playing
-from headrace.bench.pace.final_work import _parser
+from headrace.bench.pace.options import parser
 from headrace.bench.pace.summary import ratios, targets
 from headrace.cli.screen import out
 
@@ -124,11 +124,11 @@ def test_figures_count_feasible_goals_and_paces_that_differ() -> None:
 
 
 def test_options() -> None:
-    given = _parser().parse_args([])
+    given = parser().parse_args([])
     assert len(given.queries) == 24
     assert given.shares == [1.0, 0.5, 0.2, 0.1, 0.05, 0.02]
     assert given.approaches == ["ours", "uniform", "leaf", "hand", "eager", "batch"]
-    assert _parser().parse_args(["--shares", "0.1, 0.5,0.1"]).shares == [0.5, 0.1]
+    assert parser().parse_args(["--shares", "0.1, 0.5,0.1"]).shares == [0.5, 0.1]
     for wrong in (
         ["--queries", "23"],
         ["--shares", "0"],
@@ -137,4 +137,4 @@ def test_options() -> None:
         ["--approaches", "magic"],
     ):
         with pytest.raises(SystemExit):
-            _parser().parse_args(wrong)
+            parser().parse_args(wrong)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headrace.bench.pace.bias import biased
 from headrace.bench.pace.playing import Played
 from headrace.plan.paths import paths_of
 from headrace.thrifty.measured import Measured
@@ -53,6 +54,10 @@ class Model:
         assumed = UnitCosts.assumed(plan.kinds.tolist(), partial.passes)
         units = Measured().after([*partial.flushes, *batch.flushes], assumed).units(assumed)
         return cls(plan, units, tuple(path.is_source for path in paths_of(partial.tree)), most, batch.held)
+
+    def biased(self, factor: float) -> Model:
+        """The same with statistics that are wrong by a factor."""
+        return replace(self, plan=biased(self.plan, factor))
 
     def search(self, most: int | None = None) -> Search:
         """A search that has simulated nothing yet."""

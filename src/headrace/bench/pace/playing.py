@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.bench.pace.arrival import Arrival, Stream
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.engine.engine import Engine
 from headrace.engine.handles import View
@@ -76,18 +77,29 @@ class Played:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over the data: all views by name, and the CPU seconds of this process and of Spark's JVM meanwhile."""
+    """One pass over the data: all views by name, and the CPU seconds of this process and of Spark's JVM meanwhile.
+
+    Parameters
+    ----------
+    stream : what came in its steps, and the rows that are there in the end.
+    """
 
     views: Mapping[str, Played]
+    stream: Stream
     seconds: float
     python_cpu: float
     java_cpu: float
 
 
 def play(
-    spark: SparkSession, folder: Path, tables: Mapping[str, pa.Table], sql: str, parts: int, views: Mapping[str, Paces]
+    spark: SparkSession,
+    folder: Path,
+    tables: Mapping[str, pa.Table],
+    sql: str,
+    arrival: Arrival,
+    views: Mapping[str, Paces],
 ) -> Pass:
-    """Play all rows of the tables that a query reads, in so many parts, into one view per configuration of paces."""
+    """Play all rows of the tables that a query reads, as they come, into one view per configuration of paces."""
     location = Path(tempfile.mkdtemp(prefix="location-", dir=folder))
     try:
         with Engine(spark, location) as engine:
@@ -100,16 +112,16 @@ def play(
                     expected_rows=tables[name].num_rows,
                 )
             used = _tables_read(engine, sql)
-            rows = {name: tables[name] for name in tables if name in used}
-            for name, pace in {"first_eager": parts, "first_batch": 1}.items():
-                _view(engine, name, sql, pace, rows)
-            handles = {name: _view(engine, name, sql, paces, rows) for name, paces in views.items()}
+            stream = arrival.stream({name: tables[name] for name in tables if name in used})
+            for name, pace in {"first_eager": arrival.parts, "first_batch": 1}.items():
+                _view(engine, name, sql, pace, stream.changed)
+            handles = {name: _view(engine, name, sql, paces, stream.changed) for name, paces in views.items()}
             start, python, java = time.perf_counter(), time.process_time(), java_cpu(spark)
-            for part in range(parts):
-                engine.apply(_part(rows, part, parts))
+            for step in stream.steps:
+                engine.apply(step)
             seconds = time.perf_counter() - start
             spent = time.process_time() - python, java_cpu(spark) - java
-            return Pass({name: _played(engine, view) for name, view in handles.items()}, seconds, *spent)
+            return Pass({name: _played(engine, view) for name, view in handles.items()}, stream, seconds, *spent)
     finally:
         shutil.rmtree(location, ignore_errors=True)
 
@@ -122,8 +134,7 @@ def _tables_read(engine: Engine, sql: str) -> set[str]:
     return used
 
 
-def _view(engine: Engine, name: str, sql: str, paces: Paces, rows: Mapping[str, pa.Table]) -> View:
-    total = sum(table.num_rows for table in rows.values())
+def _view(engine: Engine, name: str, sql: str, paces: Paces, total: int) -> View:
     view = engine.view(
         name, sql, strategy=OPERATORS, refresh="incremental", goal=FinalWork(1.0), trigger=EveryRows(total)
     )
@@ -131,16 +142,6 @@ def _view(engine: Engine, name: str, sql: str, paces: Paces, rows: Mapping[str, 
     chosen = dict.fromkeys(paths, paces) if isinstance(paces, int) else {path: paces[path] for path in paths}
     engine._maintenance.goals.set_paces(name, chosen, total)
     return view
-
-
-def _part(rows: Mapping[str, pa.Table], part: int, parts: int) -> dict[str, pa.Table]:
-    """The rows of one step. Shares are rounded up: one row short of a k-th of all rows, no flush of pace k is due."""
-    step = {}
-    for name, table in rows.items():
-        first, end = (-(-table.num_rows * number // parts) for number in (part, part + 1))
-        if end > first:
-            step[name] = table.slice(first, end - first)
-    return step
 
 
 def _played(engine: Engine, view: View) -> Played:

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from headrace.bench.measuring.screen import named_numbers
 from headrace.bench.pace.approaches import BATCH, EAGER, HAND, LEAF, OURS, UNIFORM
-from headrace.bench.pace.summary import problem
+from headrace.bench.pace.summary import is_goal, problem
+from headrace.bench.pace.variants import WITHOUT, label
 
 Row = Mapping[str, Any]
 
@@ -29,6 +30,11 @@ _PASSES = (
     "step; plan: wall clock of our search at pace 100 and share 0.01; then the measuring "
     "pass with all views and the tables: wall clock, and CPU of Python and of the JVM."
 )
+_VARIANTS = (
+    "bias: paces chosen by statistics that are wrong by that factor; bursts: paces chosen for rows that come evenly. "
+    "Of all goals of a query: those met, and the mean CPU in addition to the batch's; in brackets without the bias or "
+    "the bursts."
+)
 
 
 def table(result: dict[str, Any]) -> Group:
@@ -38,14 +44,17 @@ def table(result: dict[str, Any]) -> Group:
         f"Paces: TPC-H at scale {config['scale']:g} ({config['rows']:,} rows) in {config['parts']} parts, "
         f"{config['cores']} cores"
     )
+    title += f"; each part deletes {config['deletes']:.0%} of what it brings" if config["deletes"] else ""
     about = [row for row in results if "batch_rows" in row]
     queries = tuple(f"{name}: " for name in config["queries"])
+    shown = {name: x for name, x in ratios.items() if not name.startswith(queries) and WITHOUT not in name}
     return Group(
         Text(title, style="bold"),
-        _lines([row for row in results if "approach" in row], config["approaches"]),
+        _lines([row for row in results if is_goal(row)], config["approaches"]),
+        *_variants([row for row in results if "approach" in row and label(row)]),
         *(Text(f"{row['case']} {message}") for row in results if (message := problem(row))),
         _passes(about),
-        named_numbers("over all queries", {name: x for name, x in ratios.items() if not name.startswith(queries)}),
+        named_numbers("over all queries", shown),
         *(Text(_verdict(target)) for target in result["targets"]),
     )
 
@@ -78,6 +87,40 @@ def _lines(rows: Sequence[Row], approaches: Sequence[str]) -> Table:
         shown.add_row("" if query == last else query, *cells)
         last = query
     return shown
+
+
+def _variants(rows: Sequence[Row]) -> list[Table]:
+    """One line per query and variant, with the approaches beside each other; no table without variants."""
+    approaches = [name for name in (OURS, UNIFORM, BATCH) if any(row["approach"] == name for row in rows)]
+    by_line: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        by_line.setdefault((row["query"], label(row)), {}).setdefault(row["approach"], []).append(row)
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=_VARIANTS)
+    shown.add_column("query", no_wrap=True)
+    shown.add_column("variant", no_wrap=True)
+    for head in ("goals met", "+ ms"):
+        for name in approaches:
+            shown.add_column(f"{head}\n{_SHORT[name]}", justify="right", no_wrap=True)
+    for (query, what), own in by_line.items():
+        prefix = "unbiased" if what.startswith("bias") else "even"
+        groups = [own.get(name, []) for name in approaches]
+        shown.add_row(
+            query, what, *(_met(group, prefix) for group in groups), *(_more(group, prefix) for group in groups)
+        )
+    return [shown] if rows else []
+
+
+def _met(rows: Sequence[Row], prefix: str) -> str:
+    met, before = (sum(row[key] for row in rows) for key in ("met", f"{prefix}_met"))
+    return f"{met} of {len(rows)} ({before})" if rows else ""
+
+
+def _more(rows: Sequence[Row], prefix: str) -> str:
+    if not rows:
+        return ""
+    keys = ("additional_cpu_seconds", f"{prefix}_additional_cpu_seconds")
+    more, before = (1e3 * sum(row[key] for row in rows) / len(rows) for key in keys)
+    return f"{more:+,.0f} ({before:+,.0f})"
 
 
 def _passes(about: Sequence[Row]) -> Table:

@@ -31,6 +31,12 @@ COMPARED = "queries whose paces differ, ours and uniform"
 NOISE, FINAL_NOISE = "CPU of the batch, played twice, worst", "final CPU of the batch, played twice, worst"
 LARGEST, USUAL = "largest", "80th percentile"
 PROBLEMS = ("failed", "wrong")
+VARIANTS = ("bias", "arrival")  # keys of rows whose figures are apart (`variants`)
+COSTS = (
+    ("additional CPU", "additional_cpu_seconds", "batch_cpu_seconds"),
+    ("additional rows", "additional_rows", "batch_rows"),
+)
+"""What paces cost in addition: its name, its key in a row, and the key of all work of the batch in that of a query."""
 _LEAST = 0.01  # of the batch's work
 _TARGETS = (
     (f"goals met by {OURS}", ">=", 0.9),
@@ -47,10 +53,8 @@ _TARGETS = (
 
 def ratios(results: Sequence[Row]) -> dict[str, float]:
     """Compute all figures from the rows of a result; queries with a wrong answer have none."""
-    bad = {row["query"] for row in results if problem(row)}
-    right = [row for row in results if row["query"] not in bad]
-    rows = {(row["query"], row["share"], row["approach"]): row for row in right if "approach" in row}
-    about = {row["query"]: row for row in right if "batch_rows" in row}
+    right, about = right_rows(results)
+    rows = goals(right)
     found = _costs(rows, about)
     found |= _met(rows, about) | _errors(rows.values())
     if about:
@@ -64,6 +68,40 @@ def ratios(results: Sequence[Row]) -> dict[str, float]:
     return found
 
 
+def right_rows(results: Sequence[Row]) -> tuple[list[Row], dict[str, Row]]:
+    """The rows of queries without a wrong answer, and of these the rows about a query, by its name."""
+    bad = {row["query"] for row in results if problem(row)}
+    right = [row for row in results if row["query"] not in bad]
+    return right, {row["query"]: row for row in right if "batch_rows" in row}
+
+
+def is_goal(row: Row) -> bool:
+    """Whether a row is of a goal whose paces were chosen by right statistics, for rows that came as they were to."""
+    return "approach" in row and not any(key in row for key in VARIANTS)
+
+
+def goals(results: Sequence[Row]) -> dict[tuple[str, float, str], Row]:
+    """Those of some rows, by query, share and approach."""
+    return {(row["query"], row["share"], row["approach"]): row for row in results if is_goal(row)}
+
+
+def feasible_goals(rows: Rows) -> list[tuple[str, float]]:
+    """Query and share of the goals that count as met or missed."""
+    return [key[:2] for key, row in rows.items() if key[2] == OURS and key[1] in GOALS and row["feasible"]]
+
+
+def work_ratios(
+    pairs: Mapping[str, Sequence[tuple[Row, Row]]], about: Mapping[str, Row], key: str, whole: str
+) -> dict[str, float]:
+    """Per query the additional work of the first rows of pairs, as a ratio to that of the second."""
+    found = {}
+    for query, own in pairs.items():
+        least = len(own) * _LEAST * about[query][whole]
+        first, second = (max(least, sum(pair[side][key] for pair in own)) for side in (0, 1))
+        found[query] = first / second if second else 1.0
+    return found
+
+
 def _costs(rows: Rows, about: Mapping[str, Row]) -> dict[str, float]:
     """Compare the additional work of our paces with that of uniform ones, per query and over all queries."""
     pairs: dict[str, list[tuple[Row, Row]]] = {}
@@ -73,15 +111,8 @@ def _costs(rows: Rows, about: Mapping[str, Row]) -> dict[str, float]:
             pairs.setdefault(query, []).append((ours, uniform))
     compared = [query for query, own in pairs.items() if any(a["paces"] != b["paces"] for a, b in own)]
     found: dict[str, float] = {COMPARED: len(compared)} if pairs else {}
-    for name, key, whole in (
-        (CPU, "additional_cpu_seconds", "batch_cpu_seconds"),
-        (ROWS, "additional_rows", "batch_rows"),
-    ):
-        by_query = {}
-        for query in compared:
-            least = len(pairs[query]) * _LEAST * about[query][whole]
-            mine, theirs = (max(least, sum(pair[side][key] for pair in pairs[query])) for side in (0, 1))
-            by_query[query] = mine / theirs if theirs else 1.0
+    for name, (_, key, whole) in zip((CPU, ROWS), COSTS, strict=True):
+        by_query = work_ratios({query: pairs[query] for query in compared}, about, key, whole)
         found |= {f"{query}: {name}": value for query, value in by_query.items()}
         if by_query:
             found[f"{name}, {WORST}"] = max(by_query.values())
@@ -91,24 +122,24 @@ def _costs(rows: Rows, about: Mapping[str, Row]) -> dict[str, float]:
 
 def _met(rows: Rows, about: Mapping[str, Row]) -> dict[str, float]:
     """The share of feasible goals that each approach meets: of all, of those that are any work, and by one step."""
-    ours = {key[:2]: row for key, row in rows.items() if key[2] == OURS and key[1] in GOALS}
-    feasible = [key for key, row in ours.items() if row["feasible"]]
+    ours, feasible = [key for key in rows if key[2] == OURS and key[1] in GOALS], feasible_goals(rows)
     if not feasible:
         return {FEASIBLE: 0.0} if ours else {}
     missed = [(query, share) for query, share in feasible if share not in about[query]["batch_met"]]
     found = {FEASIBLE: len(feasible) / len(ours), f"goals met by {BATCH}": 1 - len(missed) / len(feasible)}
     for approach in (OURS, UNIFORM, LEAF, HAND):
         if all((*key, approach) in rows for key in feasible):
-            found[f"goals met by {approach}"] = _mean(rows[(*key, approach)]["met"] for key in feasible)
+            found[f"goals met by {approach}"] = mean(rows[(*key, approach)]["met"] for key in feasible)
             if missed:
                 name = f"goals met by {approach}, of the {len(missed)} that the batch misses"
-                found[name] = _mean(rows[(*key, approach)]["met"] for key in missed)
+                found[name] = mean(rows[(*key, approach)]["met"] for key in missed)
             at_once = (rows[(*key, approach)]["at_once_ratio"] <= key[1] for key in feasible)
-            found[f"goals met by {approach}, as shares of everything in one step"] = _mean(at_once)
+            found[f"goals met by {approach}, as shares of everything in one step"] = mean(at_once)
     return found
 
 
-def _mean(values: Iterable[bool]) -> float:
+def mean(values: Iterable[bool]) -> float:
+    """The share of values that are true."""
     return statistics.fmean(map(float, values))
 
 
