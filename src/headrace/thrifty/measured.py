@@ -13,6 +13,7 @@ from headrace.thrifty.cardinalities import Numbers
 from headrace.thrifty.observed import Flushed, gross
 from headrace.thrifty.unit_costs import UnitCosts
 
+_LATE = 4.0  # how much the later half of a trigger's flushes counts: they meet as much state as the trigger itself
 _KEPT = 0.8  # how much of earlier flushes counts after each trigger
 _PRIOR = 0.05  # how much the assumed costs count, in flushes
 _LEAST = 0.05  # of the assumed cost: no fit goes below
@@ -35,22 +36,22 @@ class Measured:
     products: Sums = ()
 
     def after(self, flushes: Sequence[Flushed], assumed: UnitCosts) -> Measured:
-        """What is known after some more flushes; older ones count less.
+        """What is known after the flushes of one more trigger; older ones count less.
 
         A flush counts by its share of error, so that a large one does not hide what small ones say. That is the share
         of what the fit says: as a share of the measured time, all estimates would come out too low.
         """
-        seen = [_quantities(flush, assumed) for flush in flushes]
+        seen = [(*_quantities(flush, assumed), _count(i, len(flushes))) for i, flush in enumerate(flushes)]
         out, units = self, None
         for _ in range(_REWEIGHTED):
             squares, products = np.zeros((*assumed.table.shape, 3)), np.zeros(assumed.table.shape)
             if self.squares:
                 squares += _KEPT * np.array(self.squares)
                 products += _KEPT * np.array(self.products)
-            for size, rows in seen:
+            for size, rows, count in seen:
                 for n, (quantities, cpu) in rows.items():
                     expected = cpu if units is None else float(units.table[size, n] @ quantities)
-                    weight = 1.0 / max(1.0, expected) ** 2
+                    weight = count / max(1.0, expected) ** 2
                     squares[size, n] += weight * np.outer(quantities, quantities)
                     products[size, n] += weight * cpu * quantities
             out = Measured(_nested(squares), _nested(products))
@@ -68,6 +69,10 @@ class Measured:
         small = _fitted(squares[0], products[0], assumed.table[0])
         large = _fitted(squares[1], products[1], small * assumed.table[1] / assumed.table[0])
         return UnitCosts(np.array([small, large]), assumed.limit)
+
+
+def _count(number: int, flushes: int) -> float:
+    return _LATE if 2 * number >= flushes else 1.0
 
 
 def _quantities(flush: Flushed, costs: UnitCosts) -> tuple[int, dict[int, tuple[Numbers, float]]]:

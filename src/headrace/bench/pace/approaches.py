@@ -52,7 +52,7 @@ class Model:
         """Learn from one view that was flushed at the trigger only, and one that was flushed before it as well."""
         plan = learnt(partial.tree, partial.flushes, partial.base)
         assumed = UnitCosts.assumed(plan.kinds.tolist(), partial.passes)
-        units = Measured().after([*partial.flushes, *batch.flushes], assumed).units(assumed)
+        units = Measured().after(batch.flushes, assumed).after(partial.flushes, assumed).units(assumed)
         return cls(plan, units, tuple(path.is_source for path in paths_of(partial.tree)), most, batch.held)
 
     def biased(self, factor: float) -> Model:

@@ -49,6 +49,7 @@ def parser(about: str | None = None) -> argparse.ArgumentParser:
         default=0.0,
         help="earlier rows that each part deletes, as a share of those that it inserts (default 0)",
     )
+    add("--repeat", type=lambda text: _repeat(made, text), default=1, help="measure so often; CPU times are medians")
     add("--plots", type=Path, default=None, help="folder for a picture of each query")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
     return made
@@ -94,6 +95,12 @@ def _deletes(parser: argparse.ArgumentParser, text: str) -> float:
     if len(chosen) != 1 or not 0 <= chosen[0] < 1:
         parser.error(f"--deletes {text}: give a number from 0 to below 1")
     return chosen[0]
+
+
+def _repeat(parser: argparse.ArgumentParser, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        parser.error(f"--repeat {text}: give a number from 1")
+    return int(text)
 
 
 def _parts(parser: argparse.ArgumentParser, text: str) -> int:

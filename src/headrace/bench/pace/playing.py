@@ -15,8 +15,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -89,6 +90,23 @@ class Pass:
     seconds: float
     python_cpu: float
     java_cpu: float
+
+
+def middle(passes: Sequence[Pass]) -> Pass:
+    """Several passes with the same views as one: rows are the same in all of them, CPU times are medians.
+
+    A flush is a few milliseconds, in which a machine may do something else.
+    """
+    first, *others = passes
+    views = {name: _middle([played, *(other.views[name] for other in others)]) for name, played in first.views.items()}
+    times = {name: median(getattr(one, name) for one in passes) for name in ("seconds", "python_cpu", "java_cpu")}
+    return replace(first, views=views, **times)
+
+
+def _middle(played: Sequence[Played]) -> Played:
+    flushes = zip(*(one.flushes for one in played), strict=True)
+    cpu = [replace(same[0], cpu=median(flush.cpu for flush in same)) for same in flushes]
+    return replace(played[0], flushes=cpu, held=median(one.held for one in played))
 
 
 def play(

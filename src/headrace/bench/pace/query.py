@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from headrace.bench.pace.approaches import APPROACHES, BATCH, OURS, UNIFORM, Choice, Model
 from headrace.bench.pace.arrival import BURSTS, CALM, EVEN, Arrival, Stream
-from headrace.bench.pace.playing import Paces, Pass, Played, play
+from headrace.bench.pace.playing import Paces, Pass, Played, middle, play
 from headrace.bench.pace.variants import beside
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.tpch_queries import tpch_query
@@ -119,9 +119,12 @@ def measure(data: Data, name: str, options: argparse.Namespace, tell: Tell) -> l
     query = _chosen(name, sql, model, options)
     planning = model.planning_ms()  # after searches that have compiled all of it
     names = query.views()
-    tell(f"measuring {len(names)} different paces")
     views: dict[str, Paces] = {view: dict(zip(model.plan.paths, paces, strict=True)) for paces, view in names.items()}
-    measured = playing(data.tables, arrival, {**views, _AGAIN: 1})
+    passes = []
+    for number in range(options.repeat):
+        tell(f"measuring {len(names)} different paces" + (f" ({number + 1} of {options.repeat})" if number else ""))
+        passes.append(playing(data.tables, arrival, {**views, _AGAIN: 1}))
+    measured = middle(passes)
     tell("everything in one step")
     at_once = playing({**data.tables, **measured.stream.left}, Arrival(EVEN, 1), {BATCH: 1}).views[BATCH].cpu
     tell("comparing the answers")
