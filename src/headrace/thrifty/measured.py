@@ -17,7 +17,7 @@ _LATE = 4.0  # how much the later half of a trigger's flushes counts: they meet 
 _KEPT = 0.8  # how much of earlier flushes counts after each trigger
 _PRIOR = 0.05  # how much the assumed costs count, in flushes
 _LEAST = 0.05  # of the assumed cost: no fit goes below
-_REWEIGHTED = 3
+_REWEIGHTED = 3  # fits of one trigger's flushes: each weighs them by the one before
 Sums = tuple[Any, ...]
 """Nested tuples of numbers."""
 
@@ -94,12 +94,10 @@ def _fitted(squares: Numbers, products: Numbers, assumed: Numbers) -> Numbers:
     best, error = least, np.full(len(assumed), np.inf)
     for bound in product((False, True), repeat=3):
         at = np.array(bound)
-        costs = np.linalg.solve(np.where(at[:, None], np.eye(3), squares), np.where(at, least, products)[:, :, None])[
-            :, :, 0
-        ]
-        costs = np.maximum(least, costs)
-        left = np.einsum("ni,nij,nj->n", costs, squares, costs) - 2 * np.einsum("ni,ni->n", products, costs)
-        best, error = np.where((left < error)[:, None], costs, best), np.minimum(left, error)
+        left, right = np.where(at[:, None], np.eye(3), squares), np.where(at, least, products)
+        costs = np.maximum(least, np.linalg.solve(left, right[:, :, None])[:, :, 0])
+        off = np.einsum("ni,nij,nj->n", costs, squares, costs) - 2 * np.einsum("ni,ni->n", products, costs)
+        best, error = np.where((off < error)[:, None], costs, best), np.minimum(off, error)
     return best
 
 

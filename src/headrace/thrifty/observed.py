@@ -146,7 +146,6 @@ def _summed(seen: Sequence[OperatorFlow]) -> OperatorFlow:
         flow("given"),
         sum(s.fed for s in seen),
         sum(s.groups for s in seen),
-        sum(s.cpu for s in seen),
     )
 
 

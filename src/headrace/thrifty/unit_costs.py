@@ -20,9 +20,8 @@ _JOIN = (300.0, 0.1, 0.1)
 _GROUP = (600.0, 0.12, 0.1)
 _TOP = (1300.0, 0.5, 0.1)
 _FLUSH = (1000.0, 0.15, 500.0)
-_STARTED = np.array([True, False, False]), np.array([False, False, True])  # which of these count per pass
 _MORE_PASSES = 0.75  # a further bucket costs so much of the first
-_LARGE = np.array([3.0, 2.0, 2.0])  # how much more a flush costs that could be small and is not
+_LARGE = 2.0  # how much more a row costs in a flush that could be small and is not
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,9 @@ class UnitCosts:
         table = np.empty((2, len(kinds) + 1, 3))
         for size, buckets in enumerate((passes.small, passes.large)):
             more = 1 + _MORE_PASSES * (buckets - 1)
-            table[size, :-1] = np.where(_STARTED[0], more * own, own)
-            table[size, -1] = np.where(_STARTED[1], more * np.array(_FLUSH), _FLUSH)
+            table[size] = [*own, _FLUSH]
+            table[size, :-1, 0] *= more  # an operator is started in each bucket
+            table[size, -1, 2] *= more
         if passes.large > passes.small:
-            table[1, :, 1:] *= _LARGE[1:]
+            table[1, :, 1:] *= _LARGE
         return cls(table, passes.limit)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -77,11 +77,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     if options.cores is not None:
         pa.set_cpu_count(options.cores)
     spark = local_session(cores=options.cores)
-    root = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=options.location))
-    try:
-        return _Bench(spark, root, name, options, tell).run()
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _Bench(spark, Path(folder), name, options, tell).run()
 
 
 class _Bench:

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -47,11 +46,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     """Run the benchmark; see `--help` for its options."""
     options = parser(__doc__).parse_args(argv)
     spark = local_session()
-    root = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=options.location))
-    try:
-        return _run(spark, root, options, tell)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _run(spark, Path(folder), options, tell)
 
 
 def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:

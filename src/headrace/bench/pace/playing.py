@@ -10,7 +10,6 @@ written. So two views that nobody measures go first, one that is flushed in ever
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -22,6 +21,7 @@ from statistics import median
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.bench.measuring.jvm import java_cpu
 from headrace.bench.pace.arrival import Arrival, Stream
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.engine.engine import Engine
@@ -171,15 +171,3 @@ def _played(engine: Engine, view: View) -> Played:
     held = progress.cpu - sum(flush.cpu for flush in trigger.flushes)
     passes = passes_of(kernel, engine._maintenance.goals.pacing.threads)
     return Played(kernel.tree, passes, trigger.base, trigger.flushes, held, view.to_arrow())
-
-
-def java_cpu(spark: SparkSession) -> float:
-    """The CPU seconds that Spark's JVM has taken so far; 0 where the system does not report it."""
-    java = spark.sparkContext._jvm
-    assert java is not None
-    try:
-        stat = Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/stat").read_text()
-    except OSError:
-        return 0.0
-    user, system = stat.rpartition(")")[2].split()[11:13]  # after the name, which may contain anything
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -11,6 +11,7 @@ import argparse
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class _Query:
     models: Mapping[float | None, Model]
     chosen: Mapping[_Goal, Choice]
 
+    @cached_property
     def views(self) -> dict[tuple[int, ...], str]:
         """Names of views by their paces: the same paces are one view."""
         names = {self.models[None].search().batch: BATCH}
@@ -91,7 +93,7 @@ class _Query:
     def row(self, goal: _Goal, measured: Pass, at_once: float, *what: str) -> Row:
         """What is told of one goal."""
         choice, model = self.chosen[goal], self.models[goal.bias]
-        played = measured.views[self.views()[choice.chosen.paces]]
+        played = measured.views[self.views[choice.chosen.paces]]
         case = " ".join((self.name, goal.approach, f"{goal.share:g}", *what))
         return {
             "system": "headrace",
@@ -118,7 +120,7 @@ def measure(data: Data, name: str, options: argparse.Namespace, tell: Tell) -> l
     tell("choosing paces")
     query = _chosen(name, sql, model, options)
     planning = model.planning_ms()  # after searches that have compiled all of it
-    names = query.views()
+    names = query.views
     views: dict[str, Paces] = {view: dict(zip(model.plan.paths, paces, strict=True)) for paces, view in names.items()}
     passes = []
     for number in range(options.repeat):

@@ -8,13 +8,12 @@ includes the merges of runs, which are the rarer the larger they are.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -47,11 +46,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     parser.add_argument("--location", type=Path, default=None, help="folder for the state (default: a temporary one)")
     options = parser.parse_args(argv)
     spark = local_session()
-    root = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=options.location))
-    try:
-        return _run(spark, root, options, tell)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _run(spark, Path(folder), options, tell)
 
 
 def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:

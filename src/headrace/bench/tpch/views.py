@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.bench.measuring.jvm import java_peak
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
 from headrace.bench.tpch.data import Data, Tell, load_data
 from headrace.bench.tpch.ratios import PEAK, TABLES_ONLY, TOGETHER, ratios, targets
@@ -71,11 +70,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     """Run the benchmark; see `--help` for its options."""
     options = _parser().parse_args(argv)
     spark = local_session(cores=options.cores)
-    root = Path(tempfile.mkdtemp(prefix="headrace-bench-", dir=options.location))
-    try:
-        return _run(spark, root, options, tell)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _run(spark, Path(folder), options, tell)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,7 +141,7 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         results.append(row)
         peaks.append(peak)
     # The JVM is Spark's, which runs the peer too: its peak is that of both.
-    python, java = max(peaks) / 1e6, _java_peak(spark) / 1e6
+    python, java = max(peaks) / 1e6, java_peak(spark) / 1e6
     results.append({"system": "all", "case": PEAK, "peak_mb": python + java, "python_mb": python, "java_mb": java})
     config = {
         **{key: value for key, value in vars(options).items() if key != "location"},
@@ -291,15 +287,3 @@ def _row(data: Data, kept: _Kept) -> dict[str, Any]:
         "peak_mb": kept.grown / 1e6,
         "ran": kept.ran,
     }
-
-
-def _java_peak(spark: SparkSession) -> int:
-    """Return the peak memory of the JVM in bytes; 0 where the system does not report it."""
-    java = spark.sparkContext._jvm
-    assert java is not None
-    try:
-        status = Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/status").read_text()
-    except OSError:
-        return 0
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
