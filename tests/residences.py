@@ -18,8 +18,9 @@ def misplaced(engine: hr.Engine) -> list[str]:
 
 def _misplaced(engine: hr.Engine, reader: Reader) -> list[str]:
     residences = {table_arrangement(name): Residence(engine.buckets, first_word) for name in engine.tables}
-    for name, view in engine._catalogue.views.items():
-        way = view.kernel.in_one_pass
+    kernels = engine._catalogue.kernels | {name: one.kernel for name, one in engine._catalogue.shared.items()}
+    for name, kernel in kernels.items():
+        way = kernel.in_one_pass
         if way is not None:
             residences |= {view_arrangement(name, part): residence for part, residence in way.residences.items()}
     wrong = []

@@ -43,14 +43,14 @@ def test_json_gives_back_what_it_was_made_of(request_: Request, choice: Choice |
     definition = Definition(request_, choice)
     data = json.loads(json.dumps(definition.to_json()))
     assert Definition.from_json(data) == definition
-    assert data["version"] == 2
+    assert data["version"] == 3
 
 
 def test_other_versions_are_refused() -> None:
     with pytest.raises(StorageError, match="version 1"):
         Definition.from_json({"kind": "view", "sql": "SELECT 1", "asked": {}, "chosen": {}})
-    with pytest.raises(StorageError, match="version 3"):
-        Definition.from_json({"version": 3})
+    with pytest.raises(StorageError, match="version 4"):
+        Definition.from_json({"version": 4})
 
 
 def test_a_choice_is_added_to_what_was_chosen_before() -> None:

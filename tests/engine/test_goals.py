@@ -18,6 +18,7 @@ from tests.seeds import seeds
 import headrace as hr
 from headrace.errors import BadRowsError, SchemaError, StepFailedError, StorageError
 from headrace.runtime import stages
+from headrace.runtime.jvm import java_cpu
 from headrace.testing.oracle import assert_same
 
 ORDERS = "id BIGINT, shop BIGINT, price DOUBLE, units BIGINT"
@@ -126,6 +127,47 @@ def test_answers_that_moved_ahead_are_not_seen_until_the_trigger(spark: SparkSes
         assert sum(view.to_pandas()["n"]) == 6
         assert not engine._store.snapshot.shown
         assert not engine._store.snapshot.unshown
+
+
+def test_the_jvm_counts_where_spark_does_the_work(spark: SparkSession, engine: hr.Engine) -> None:
+    view = engine.view("v", BY_CITY, refresh="full", goal=hr.Manual())
+    before = java_cpu(spark)
+    for i in range(4):
+        engine.apply(orders([i]))
+        view.refresh()
+    took = java_cpu(spark) - before
+    assert view.progress.cpu >= 0.5 * took > 0
+
+
+def test_a_step_counts_what_readers_see(engine: hr.Engine) -> None:
+    """Flushes before the trigger change nothing for readers; at the trigger, their net change is counted."""
+    goal: dict[str, Any] = {"goal": hr.FinalWork(0.5), "trigger": hr.OnRefresh()}
+    views = [
+        engine.view("groups", "SELECT shop, COUNT(*) AS n, MIN(price) AS low FROM orders GROUP BY shop", **goal),
+        engine.view("total", "SELECT COUNT(*) AS n FROM orders", **goal),
+        engine.view("bag", "SELECT shop, price FROM orders", **goal),
+    ]
+    engine.apply(orders([1, 2], shop=[1, 1], price=[4.0, 6.0]))
+    assert {name: str(change) for name, change in engine.refresh().views.items()} == {
+        "groups": "+1 -0 ~0",
+        "total": "+0 -0 ~1",
+        "bag": "+2 -0 ~0",
+    }
+    for view in views:
+        engine._maintenance.goals.set_paces(view.name, dict.fromkeys(view.planned.kernel.holds, 10), 10)
+    steps = [
+        engine.apply(orders([3], shop=[2], price=[5.0])),  # comes, and goes again
+        engine.apply(orders([4], shop=[1], price=[3.0])),
+        engine.apply(orders([3], -1, shop=[2], price=[5.0])),
+        engine.apply(orders([5], shop=[3], price=[5.0])),
+    ]
+    assert all(step.views == {} for step in steps)
+    assert all(engine._store.snapshot.unshown[view.name] for view in views)
+    assert {name: str(change) for name, change in engine.refresh().views.items()} == {
+        "groups": "+1 -0 ~1",
+        "total": "+0 -0 ~1",
+        "bag": "+2 -0 ~0",
+    }
 
 
 # -- every way to keep a view --------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ SALES = [
 
 
 def new_engine(spark: SparkSession, location: Path) -> hr.Engine:
-    engine = hr.Engine(spark, location, executor="inline", buckets=2)
+    engine = hr.Engine(spark, location, executor="inline", buckets=2, sharing="off")
     for name, (columns, key) in TABLES.items():
         engine.table(name, columns, key=key)
     return engine

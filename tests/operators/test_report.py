@@ -208,7 +208,7 @@ def test_plain_values_survive_json(filled: hr.Engine) -> None:
     assert sorted(n for stage in stages for n in stage["operators"]) == sorted(numbers)
     assert set(operators[0]) == {
         *("number", "kind", "text", "residual", "ports", "stage", "where", "why", "not_kept", "takes"),
-        *("taken", "given", "extra"),
+        *("taken", "given", "extra", "shared"),
     }
     assert "operators" not in data["last_step"]  # they are beside the operators
     assert data["last_step"]["text"].startswith("step 2: ")
@@ -286,16 +286,17 @@ def test_stages_and_exchanges() -> None:
     assert [stage.operators for stage in unknown["stages"]] == [(0, 1), (2,), (3,), (4,), (5,), (6, 7)]
     assert unknown["exchanges"] == len(unknown["exchanged"]) == 6
     known = explained(waiting(), WAITING_SIZES)
-    assert [stage.operators for stage in known["stages"]] == [(0, 1, 2, 3, 4), (5,), (6, 7)]
+    assert [stage.operators for stage in known["stages"]] == [(0, 1, 2, 3), (4, 5), (6, 7)]
     assert known["exchanged"] == (
         "changed rows of lineitem, lineitem#2 and lineitem#3 by l_orderkey; "
         "supplier, orders and nation to every bucket",
-        "before stage 2: what [4] gives, by s_name",
+        "before stage 2: what [3] gives, by s_name",
         "before stage 3: what [5] gives, to one bucket",
     )
-    assert "stage 1: [0], [1], [2], [3] and [4], one after the other in every bucket" in str(known)
-    # What is joined with a side that is everywhere stays as it was spread before.
-    assert {operator(known, number).where for number in range(5)} == {"by hash of lineitem.l_orderkey"}
+    assert "stage 1: [0], [1], [2] and [3], one after the other in every bucket" in str(known)
+    # What is joined with a side that is everywhere stays as it was spread before, as long as its rows say how that was.
+    assert {operator(known, number).where for number in range(4)} == {"by hash of lineitem.l_orderkey"}
+    assert operator(known, 4).where == "by hash of s_name"
     assert operator(known, 7).where == "in one bucket"  # as the rows that it reads
     supplier, rows = operator(known, 2).ports
     assert rows.everywhere is None

@@ -115,19 +115,35 @@ def test_recent_runs_move_when_they_are_many(engine: hr.Engine, monkeypatch: pyt
 
 
 def test_a_view_that_is_kept_bucket_by_bucket_leaves_the_others_in_one_pass(engine: hr.Engine) -> None:
-    engine.table("s", "shop STRING, town STRING")
-    engine.apply(
-        {"s": pa.table({"shop": [f"shop {i}" for i in range(7)], "town": [f"town {i % 2}" for i in range(7)]})}
-    )
-    joined = engine.view("j", "SELECT x, town FROM t JOIN s ON t.shop = s.shop", strategy="operators")
+    engine.table("s", "shop STRING, area DOUBLE")
+    engine.table("w", "area DOUBLE, rent DOUBLE")
+    shops = pa.table({"shop": [f"shop {i}" for i in range(7)], "area": [float(i % 2) for i in range(7)]})
+    engine.apply({"s": shops, "w": pa.table({"area": [0.0, 1.0], "rent": [3.0, 4.0]})})
+    sql = "SELECT x, rent FROM t JOIN s ON t.shop = s.shop JOIN w ON s.area = w.area"
+    joined = engine.covariance("j", sql, strategy="recursive")
     kernel = engine._catalogue.views["j"].kernel
-    assert kernel.in_one_pass is None, "the rows of the answer do not say in which bucket they are"
+    assert kernel.in_one_pass is None, "sums per bucket do not say in which bucket they are"
     engine.apply({"t": rows(0, 15)})
     assert recent(engine)["view/v/groups"] == 1
     assert not any(name.startswith("view/j/") for name in recent(engine))
     engine.apply({"t": rows(15, 4)})
-    assert joined.to_arrow().num_rows == 19
+    assert joined.count == 19
     assert answer(engine) == expected(19)
+
+
+def test_rows_that_do_not_tell_their_bucket_are_exchanged(engine: hr.Engine) -> None:
+    engine.table("s", "shop STRING, town STRING")
+    towns = {f"shop {i}": f"town {i % 2}" for i in range(7)}
+    engine.apply({"s": pa.table({"shop": list(towns), "town": list(towns.values())})})
+    joined = engine.view("j", "SELECT x, town FROM t JOIN s ON t.shop = s.shop", strategy="operators")
+    kernel = engine._catalogue.views["j"].kernel
+    assert kernel.in_one_pass is not None
+    assert "their own columns decide" in str(joined.explain())
+    for start, count in ((0, 15), (15, 60), (75, 4)):  # in one pass, from bucket to bucket, and in one pass again
+        engine.apply({"t": rows(start, count)})
+        found = sorted((row["x"], row["town"]) for row in joined.to_arrow().to_pylist())
+        assert found == sorted((i % 11, towns[f"shop {i % 7}"]) for i in range(start + count))
+        assert not list(misplaced(engine))
 
 
 def test_one_bucket_needs_no_passes(spark: SparkSession, tmp_path: Path) -> None:

@@ -49,5 +49,6 @@ BENCHMARKS = {
         "disorder.stream", "a window join through Structured Streaming, beside Spark's own join"
     ),
     "pace": Benchmark("pace.final_work", "views with goals of final work: paces, final work and additional work"),
+    "share": Benchmark("share.modes", "views that share subplans, beside views that share nothing"),
     "scaling": Benchmark("covariance.scaling", "one core and two, measured; 64 on paper"),
 }

@@ -68,10 +68,14 @@ def _show(found: dict[str, Any]) -> None:
         numbers = [f"{view['lag_seconds']:,.1f}", *(f"{view[name]:,}" for name in ("waiting_rows", "triggers"))]
         numbers += [f"{view['met']:,}", f"{view['missed']:,}", f"{view['cpu_seconds']:,.2f}"]
         goals.add_row(view["name"], Text(view["goal"]), *numbers)
+    shared = grid("shared subplan", "views", ">joins", ">in place of", ">MB")
+    for one in found.get("shared") or ():
+        numbers = [f"{one['operators']:,}", f"{one['instead_of']:,}", f"{one['bytes'] / 1e6:,.1f}"]
+        shared.add_row(one["name"], ", ".join(one["views"]), *numbers)
     sources = grid("source", ">last batch")
     for name, batch in (found.get("sources") or {}).items():
         sources.add_row(name, str(batch))
-    for table in (tables, views, goals, sources):
+    for table in (tables, views, goals, shared, sources):
         if table.row_count:
             out().print(table)
     for view in found["views"]:

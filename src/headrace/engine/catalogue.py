@@ -7,12 +7,14 @@ about which tables and views exist. When a location is opened again, the catalog
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.engine.definition import Definition, PlannedView, SqlAnswer
 from headrace.errors import SchemaError
 from headrace.operators.kernel import ViewKernel
+from headrace.operators.tree_view import Follower, TreeView
 from headrace.relation.layout import TableLayout
 from headrace.relation.residence import Residence, first_word
 from headrace.relation.schema import TableSchema
@@ -25,6 +27,7 @@ from headrace.runtime.program import (
     is_table,
     table_arrangement,
 )
+from headrace.thrifty.share.plan import Shared, given_to
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -71,6 +74,8 @@ class Catalogue:
         self._tables: dict[str, TableLayout] = {}
         self._table_handles: dict[str, Table] = {}
         self._entries: dict[str, Entry] = {}
+        self._shared: dict[str, Shared] = {}
+        self._shared_kernels: dict[str, TreeView] = {}  # with the views that follow them
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -94,6 +99,27 @@ class Catalogue:
     def kernels(self) -> dict[str, ViewKernel]:
         """The kernel of each view."""
         return {name: entry.planned.kernel for name, entry in self._entries.items()}
+
+    @property
+    def shared(self) -> Mapping[str, Shared]:
+        """The subplans that views share."""
+        return MappingProxyType(self._shared)
+
+    def shared_without(self, view: str) -> dict[str, Shared]:
+        """The subplans that views share, after a view is gone."""
+        return {name: one.without(view) for name, one in self._shared.items()}
+
+    def shared_kernel(self, name: str) -> TreeView:
+        """The kernel of a shared subplan, with the views that follow it as they are planned now."""
+        # A kernel finds out much about itself when it first runs, so it is made once: only `share` changes followers.
+        if name not in self._shared_kernels:
+            followers = []
+            for member in self._shared[name].members:
+                kernel = self._entries[member.view].planned.kernel
+                assert isinstance(kernel, TreeView)
+                followers.append(Follower(member.view, kernel, member.number))
+            self._shared_kernels[name] = replace(self._shared[name].kernel, followers=tuple(followers))
+        return self._shared_kernels[name]
 
     @property
     def table_handles(self) -> dict[str, Table]:
@@ -137,12 +163,12 @@ class Catalogue:
         _, name, *part = arrangement.split("/", 2)
         if is_table(arrangement):
             return Kind(COUNT, Residence(buckets, first_word)) if name in self._tables else None
-        entry = self._entries.get(name)
-        if entry is None:
-            return None
-        kernel, answer = entry.planned.kernel, entry.planned.answer
         if not part:  # of final groups
+            answer = self._entries[name].planned.answer if name in self._entries else None
             return Kind(answer.layout.ring) if isinstance(answer, SqlAnswer) else None
+        kernel = (self.kernels | {shared: one.kernel for shared, one in self._shared.items()}).get(name)
+        if kernel is None or part[0] not in kernel.arrangements:  # gone, or a shared subplan has taken its place
+            return None
         in_one_pass = kernel.in_one_pass
         residences = {} if in_one_pass is None else in_one_pass.residences
         return Kind(kernel.arrangements[part[0]], residences.get(part[0]))
@@ -207,6 +233,14 @@ class Catalogue:
         self._entries[name] = entry
         return handle
 
+    def share(self, shared: Mapping[str, Shared]) -> None:
+        """Let views share these subplans, and no others."""
+        self._shared, self._shared_kernels = dict(shared), {}
+        for name, entry in self._entries.items():
+            kernel, given = entry.planned.kernel, given_to(name, shared)
+            if isinstance(kernel, TreeView) and kernel.given != given:
+                entry._planned = replace(entry.planned, kernel=replace(kernel, given=given))
+
     def replan(self, views: Mapping[str, PlannedView]) -> dict[str, PlannedView]:
         """Replace the plans of some views; returns their old plans."""
         before = {name: self._entries[name].planned for name in views}
@@ -219,6 +253,7 @@ class Catalogue:
         self._tables.pop(name, None)
         self._table_handles.pop(name, None)
         self._entries.pop(name, None)
+        self.share(self.shared_without(name))
 
     def _check_free(self, name: str) -> None:
         taken = {other.lower(): other for other in (*self._tables, *self._entries)}

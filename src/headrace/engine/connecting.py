@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.engine.meanwhile import Meanwhile
-from headrace.engine.opening import check_opening
+from headrace.engine.opening import AUTO, check_opening
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -27,6 +27,7 @@ def connect(
     fsync: bool = False,
     read_only: bool = False,
     calibrate: bool = True,
+    sharing: str = AUTO,
 ) -> Engine:
     """Open a location on a local Spark session made for it; closing the engine ends that session.
 
@@ -35,7 +36,7 @@ def connect(
     Parameters
     ----------
     cores : tasks that run at once; all cores that this process may use unless given.
-    buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate : as for `Engine`.
+    buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate, sharing : as for `Engine`.
     """
     check_opening(
         location,
@@ -44,6 +45,7 @@ def connect(
         on_bad_rows=on_bad_rows,
         driver_rows=driver_rows,
         read_only=read_only,
+        sharing=sharing,
     )
     from pyspark.sql import SparkSession
 
@@ -66,6 +68,7 @@ def connect(
             fsync=fsync,
             read_only=read_only,
             calibrate=calibrate,
+            sharing=sharing,
         )
     except BaseException:
         if running is None:

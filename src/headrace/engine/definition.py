@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.sql.catalyst import AnalysedView
     from headrace.window.window_view import WindowView
 
-VERSION = 2
+VERSION = 3
 AUTO = "auto"
 ASKED_FOR = "it was asked for"
 

@@ -30,11 +30,13 @@ from headrace.engine.inputs import columns_of, input_of
 from headrace.engine.kinds import handle_class
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.models import Covariance, Model
-from headrace.engine.opening import BAD_ROWS, check_options, location_at, one_of
+from headrace.engine.opening import AUTO, BAD_ROWS, OFF, check_options, location_at, one_of
 from headrace.engine.planning import Planner
 from headrace.engine.recompute import Recomputer
 from headrace.engine.requests import covariance_request, model_request, view_request
 from headrace.engine.scheduler import Scheduler
+from headrace.engine.sharing import Sharing, shared_from_json, shared_to_json
+from headrace.engine.sharing_report import engine_report
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
@@ -42,6 +44,7 @@ from headrace.engine.store import Store
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
 from headrace.errors import BadRowsError
+from headrace.explain.report import Report
 from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.sql.session import SqlSession
@@ -68,6 +71,9 @@ class Engine:
     read_only : read views and status while another engine writes.
     calibrate : measure in the background, once, what work costs on this machine, which decides how later views are
         kept. The environment variable HEADRACE_CALIBRATE=0 switches it off too.
+    sharing : what views have in common is kept once. "exact" shares joins that are the same but for the columns that
+        views read; "auto" also those that differ in their filters, if that is estimated to be less work; "off" none.
+        Views with goals share nothing.
     """
 
     def __init__(
@@ -82,8 +88,9 @@ class Engine:
         fsync: bool = False,
         read_only: bool = False,
         calibrate: bool = True,
+        sharing: str = AUTO,
     ) -> None:
-        check_options(buckets, executor, on_bad_rows, driver_rows)
+        check_options(buckets, executor, on_bad_rows, driver_rows, sharing)
         self._spark = spark
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
@@ -106,12 +113,17 @@ class Engine:
                 self._add_table(TableSchema.from_json(definition))
             for name, definition in self._store.snapshot.views.items():
                 self._add_view(name, self._plan(name, Definition.from_json(definition)))
+            self._catalogue.share(shared_from_json(self._store.snapshot.shared))
+            know = self._access.statistics
+            self._sharing = Sharing(self._catalogue, self._store, self._maintenance, know, sharing)
         except BaseException:
             self._store.close()
             raise
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
         self._scheduler = Scheduler(self._maintenance.goals, self._lock, self._fire_due)
         if not read_only:
+            if sharing == OFF:
+                self._sharing.update()
             self._upkeep.start()
             self._scheduler.wake()
         if calibrate and not read_only:
@@ -374,7 +386,9 @@ class Engine:
             if freshness is not None:
                 goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
-            return self._add_view(name, planned)
+            handle = self._add_view(name, planned)
+            self._sharing.update()
+            return handle
 
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
@@ -382,11 +396,18 @@ class Engine:
             self._catalogue.check_unused(name)
             parts = self._catalogue.arrangements_of(name)
             self._store.commit(
-                self._store.next_record(removed=(name,), dropped=parts, quarantine={name: []}, late={name: []})
+                self._store.next_record(
+                    removed=(name,),
+                    dropped=parts,
+                    quarantine={name: []},
+                    late={name: []},
+                    shared=shared_to_json(self._catalogue.shared_without(name)),
+                )
             )
             self._catalogue.remove(name)
             stored_plans.remove(self._store, name)
             self._sql.unregister(name)
+            self._sharing.update()
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -447,11 +468,15 @@ class Engine:
                 check_goal(name, planned, freshness, self._catalogue)
             if planned.definition.freshness is not None and freshness is None:
                 self.refresh(name)  # from now on nothing may wait
+            if freshness is not None:
+                self._sharing.update(without=[name])
+                planned = self._catalogue.views[name]
             changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
             progress = self._maintenance.goals.changed(name, planned, freshness).to_json()
             record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})
+            self._sharing.update()
             self._scheduler.wake()
 
     def quarantine(self, table: str) -> pa.Table:
@@ -507,6 +532,13 @@ class Engine:
         found = self._store.read(lambda reader: status_of(self._catalogue, reader))
         trouble = {} if self._scheduler.trouble is None else {"scheduler": str(self._scheduler.trouble)}
         return found | self._upkeep.trouble() | trouble
+
+    def explain(self) -> Report:
+        """Report on all views together: which subplans they share, what that saves, and which share nothing and why.
+
+        As the report on a view, it prints as text, and has `to_dict()` and `to_svg()`.
+        """
+        return self._store.read(lambda reader: engine_report(self._catalogue, reader, self._sharing.mode))
 
     def compact(self) -> None:
         """Do all merges that steps owe, and wait for them.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.definition import PlannedView
 from headrace.engine.reader import Reader
+from headrace.engine.sharing_report import shared_section
 from headrace.explain.report import Report, Size, Subject
 from headrace.operators.kernel import ViewKernel
 from headrace.relation.schema import TableSchema
@@ -35,6 +36,9 @@ def explain(access: Access, name: str, view: PlannedView) -> Report:
 
     def made(reader: Reader) -> Report:
         report = strategy.explain(view, known(name, view, reader, schemas))
+        shared = shared_section(view, access.catalogue, reader)
+        if shared.parts:
+            report = replace(report, sections=(shared, *report.sections))
         if fresh is None:
             return report
         from headrace.engine.freshness_report import freshness_section

@@ -22,8 +22,10 @@ from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import HeadraceError, SchemaError, StepFailedError
 from headrace.operators.kernel import ViewKernel
+from headrace.operators.tree_view import TreeView
 from headrace.plan.native import NeedsCatalyst
 from headrace.runtime.flushing import flush
+from headrace.runtime.jvm import java_cpu
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, Flush, Holding, Program, view_arrangement
 from headrace.runtime.spark import jobs_of
@@ -176,7 +178,7 @@ class Goals:
         self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, moment: Moment, out: Advance
     ) -> None:
         """Flush all that waits for a view, and let its readers see the new answer."""
-        cpu, start = time.thread_time(), time.perf_counter()
+        clock, start = self._clock(view), time.perf_counter()
         try:
             done = self._flush(name, view, None, moment)
             if view.is_final:
@@ -188,7 +190,7 @@ class Goals:
             self.pacing.forget(name)
             out.progress[name] = progress.fail(error.what.removeprefix(f"{NOT_COMMITTED}: "), now())
             return
-        spent = time.thread_time() - cpu + done.elsewhere
+        spent = clock() + done.elsewhere
         out.result.add(done)
         out.fired.append(name)
         at = now()
@@ -240,7 +242,7 @@ class Goals:
         out: Advance,
     ) -> None:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
-        cpu = time.thread_time()
+        clock = self._clock(view)
         try:
             done = self._flush(name, view, due, moment)
         except HeadraceError:
@@ -253,7 +255,7 @@ class Goals:
             if arrangement in done.buckets and arrangement not in before.shown:
                 out.shown[arrangement] = before.arrangements.get(arrangement, {})
         out.result.add(done)
-        spent = time.thread_time() - cpu + done.elsewhere
+        spent = clock() + done.elsewhere
         self._saw(name, view, done, spent, is_last=False)
         out.progress[name] = progress.flush(due, spent)
 
@@ -276,10 +278,26 @@ class Goals:
         except NeedsCatalyst:
             return run(kernel.evaluated_by_catalyst())
 
+    @property
+    def _by_job(self) -> bool:
+        """Whether flushes may run as jobs of Spark."""
+        runner = self._step_runner
+        return runner.executor == "spark" or (runner.executor == "auto" and not runner.local)
+
+    def _clock(self, view: PlannedView) -> Callable[[], float]:
+        """Start counting the CPU seconds of a flush: of this thread, and of Spark's JVM if it has a part in the work.
+
+        Otherwise the JVM does not count: its compiler and its collector work at any time, for anybody.
+        """
+        kernel, spark = view.kernel, self._step_runner.spark
+        asked = isinstance(kernel, TreeView) and any(r.catalyst for r in kernel.placement.routes.values())
+        with_jvm = asked or isinstance(kernel, Recomputed) or self._by_job
+        own, jvm = time.thread_time(), java_cpu(spark) if with_jvm else 0.0
+        return lambda: time.thread_time() - own + (java_cpu(spark) - jvm if with_jvm else 0.0)
+
     def _run(self, program: Program) -> BucketResult:
         runner = self._step_runner
-        by_job = runner.executor == "spark" or (runner.executor == "auto" and not runner.local)
-        jobs = (lambda ready: jobs_of(runner.spark, ready)) if by_job else None
+        jobs = (lambda ready: jobs_of(runner.spark, ready)) if self._by_job else None
         return translating_spark_errors(lambda: flush(program, runner.threads, jobs))
 
     def _window_ended(self, name: str, view: PlannedView, watermarks: Mapping[str, int]) -> bool:

@@ -19,6 +19,7 @@ from headrace.engine.definition import Definition
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
 from headrace.engine.opening import location_at
+from headrace.engine.sharing import shared_from_json
 from headrace.engine.status import status_of
 from headrace.engine.store import Store
 from headrace.relation.schema import TableSchema
@@ -77,7 +78,9 @@ class _Views(Mapping[str, "Handle"]):
         definition = Definition.from_json(self._store.snapshot.views[name])
         planned = stored_plans.read(self._store, name, definition)
         kind = handle_class(definition.kind)
-        return self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
+        handle = self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
+        self._access.catalogue.share(shared_from_json(self._store.snapshot.shared))
+        return handle
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._store.snapshot.views)

@@ -16,7 +16,7 @@ from headrace.engine import frames
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.filling import fill
 from headrace.engine.goals import Advance, Goals, Moment
 from headrace.engine.late import Late, without_late
@@ -26,11 +26,14 @@ from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import BadRowsError, SchemaError, StepFailedError
+from headrace.operators.aggregate import net_change
 from headrace.operators.kernel import ViewChange, ViewKernel
 from headrace.operators.traffic import traffic_numbers
+from headrace.operators.tree_view import TreeView
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.aside import Aside, AsideWriter
 from headrace.runtime.log import Arrangements, BucketState
+from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
     Program,
@@ -179,6 +182,16 @@ class Maintenance:
         self._untold(name, result)
         return view, result.buckets
 
+    def fill_shared(self, name: str, kernel: TreeView) -> Arrangements:
+        """Compute the state of a new shared subplan from the rows of its tables; the caller commits it."""
+        tables = [table for table in kernel.tree.tables if self._store.latest.rows(table)]
+        if not tables:
+            return {}
+        layouts = self._catalogue.tables
+        with self._store.reader():
+            tasks = tuple(TableTask(layouts[t], _view_tasks(name, kernel, t), store=False) for t in tables)
+            return fill(self._step_runner, self._program(tasks, {}), {}).buckets
+
     def _check_fillable(self, name: str, view: PlannedView, filled: Sequence[str]) -> None:
         """Refuse a view that needs rows which were not kept, or that is to close windows which it does not have."""
         for table in filled:
@@ -198,6 +211,11 @@ class Maintenance:
     def _table_task(self, name: str) -> TableTask:
         layout, views = self._catalogue.tables[name], self._catalogue.views
         tasks = [
+            task
+            for shared in self._catalogue.shared
+            for task in _view_tasks(shared, self._catalogue.shared_kernel(shared), name)
+        ]
+        tasks += [
             replace(task, waits=planned.definition.freshness is not None)
             for view, planned in views.items()
             for task in _view_tasks(view, planned.kernel, name)
@@ -206,12 +224,15 @@ class Maintenance:
 
     def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
         snapshot = self._store.snapshot
+        reached = [view.kernel for task in tasks for view in task.views if isinstance(view.kernel, TreeView)]
+        followers = {one.view: one.kernel for kernel in reached for one in kernel.followers}
         needed = {table_arrangement(task.name) for task in tasks} | {
             arrangement
             for task in tasks
             for view in task.views
             for arrangement in (arrangements_waiting if view.waits else arrangements_kept)(view.name, view.kernel)
         }
+        needed |= {part for name, kernel in followers.items() for part in arrangements_kept(name, kernel)}
         return Program(
             version=snapshot.version + 1,
             root=str(self._store.location.root),
@@ -222,6 +243,7 @@ class Maintenance:
             fsync=self._store.fsync,
             owes=True,
             between=BetweenOperators(views),
+            followers=followers,
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:
@@ -249,7 +271,7 @@ class Maintenance:
             rows=rows,
             seconds=time.perf_counter() - start,
             state_bytes=0,
-            views={name: result.summaries[name] for name in self._catalogue.views if name in result.summaries},
+            views=self._changed_answers(result, advance),
             ran=outcome.ran,
             why=outcome.why,
             quarantined=quarantined,
@@ -274,6 +296,20 @@ class Maintenance:
         if advance.undone:
             self._store.remove_orphans()
         return replace(step, seconds=time.perf_counter() - start, state_bytes=self._store.snapshot.bytes())
+
+    def _changed_answers(self, result: BucketResult, advance: Advance) -> dict[str, ViewChange]:
+        """How the answers that readers see have changed; a view with a goal shows its changes at its trigger."""
+        unseen = self.goals.waiting.keys() - set(advance.fired)
+        out = {n: result.summaries[n] for n in self._catalogue.views if n in result.summaries and n not in unseen}
+        for name in advance.fired:
+            answer, ahead = self._catalogue.views[name].answer, self._store.snapshot.unshown.get(name, [])
+            if ahead and isinstance(answer, SqlAnswer):
+                root = str(self._store.location.root)
+                runs = [OPEN.one(root, run) for run in (*ahead, *advance.result.changes.get(name, []))]
+                for run in runs:
+                    run.check()
+                out[name] = net_change(answer.layout, runs)
+        return out
 
     def _told(self, applied: Mapping[str, int] | None, result: BucketResult, advance: Advance) -> dict[str, Any]:
         """What a record says of views with goals, and of the changes of all views."""

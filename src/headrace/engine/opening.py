@@ -10,6 +10,8 @@ from headrace.errors import SchemaError, StorageError
 from headrace.runtime.location import Location, Settings
 
 BAD_ROWS = ("fail", "quarantine")
+AUTO, EXACT, OFF = "auto", "exact", "off"  # what views share (`sharing`)
+_SHARING = (AUTO, EXACT, OFF)
 _EXECUTORS = ("auto", "inline", "spark")
 _MOST_BUCKETS = 4096
 _URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -23,9 +25,10 @@ def check_opening(
     on_bad_rows: str,
     driver_rows: int | None,
     read_only: bool,
+    sharing: str,
 ) -> None:
     """Raise whatever opening an engine would find wrong; makes nothing, and leaves nothing locked."""
-    check_options(buckets, executor, on_bad_rows, driver_rows)
+    check_options(buckets, executor, on_bad_rows, driver_rows, sharing)
     there = location_at(location)
     if not read_only:
         check_writable(there)
@@ -35,9 +38,10 @@ def check_opening(
     existing(there, buckets, read_only=read_only)
 
 
-def check_options(buckets: int | None, executor: str, on_bad_rows: str, driver_rows: int | None) -> None:
+def check_options(buckets: int | None, executor: str, on_bad_rows: str, driver_rows: int | None, sharing: str) -> None:
     """Refuse options that no engine has."""
     one_of("executor", executor, _EXECUTORS)
+    one_of("sharing", sharing, _SHARING)
     one_of("on_bad_rows", on_bad_rows, BAD_ROWS)
     if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
         raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {_MOST_BUCKETS}")

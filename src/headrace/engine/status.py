@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from headrace.engine import quarantine
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.handles import Table
 from headrace.engine.reader import Reader
+from headrace.engine.sharing_report import shared_reports
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "owed_merges": reader.owed_merges,
         "tables": [_table(table) for table in catalogue.table_handles.values()],
         "views": [_view(view) for view in catalogue.handles.values()],
+        "shared": [asdict(one) for one in shared_reports(catalogue, reader)],
         "sources": reader.sources,
         "quarantined": _numbers(catalogue, reader.quarantine),
         "late": _numbers(catalogue, reader.late),

@@ -216,11 +216,13 @@ def all_by_catalyst(program: Program) -> Program:
         replace(task, views=tuple(_by_catalyst(view, f"__v{i}_") for i, view in enumerate(task.views)))
         for task in program.tables
     )
-    return replace(program, tables=tables)
+    followers = {name: kernel.evaluated_by_catalyst() for name, kernel in program.followers.items()}
+    return replace(program, tables=tables, followers=followers)
 
 
 def _by_catalyst(view: ViewTask, prefix: str) -> ViewTask:
-    return replace(view, prefix=prefix, kernel=view.kernel.evaluated_by_catalyst())
+    kernel = view.kernel.evaluated_by_catalyst()
+    return replace(view, prefix=None if kernel.never_by_catalyst else prefix, kernel=kernel)
 
 
 def translating_spark_errors(run: Callable[[], T]) -> T:

@@ -42,6 +42,9 @@ class _Kind:
 
 _NODES = {
     "operator": _Kind("operator", KEPT),
+    "view": _Kind("view", KEPT),
+    "shared": _Kind("shared subplan", REPLICATED),
+    "elsewhere": _Kind("by a shared subplan", svg.Look(PAPER, KEPT.stroke, "5 4")),
     "kept": _Kind("kept", KEPT),
     "replicated": _Kind("in every bucket", REPLICATED),
     "not kept": _Kind("not kept", svg.Look(PAPER, _GREY, "5 4")),

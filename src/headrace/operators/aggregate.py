@@ -20,9 +20,11 @@ from headrace.operators.finish import finish, group_columns
 from headrace.operators.kernel import Reduced, State, ViewChange
 from headrace.operators.layout import GROUPS, SPREADS, Component, ViewLayout, ordered
 from headrace.plan.view import Shape
+from headrace.relation import kernels
 from headrace.relation.arrangement import alive, lookup, pieces, scan
+from headrace.relation.columns import whole
 from headrace.relation.run import Run, Values, merge, take_values
-from headrace.relation.runset import as_set
+from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT, Payload, take
 
 
@@ -53,13 +55,7 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
             new[column] = extreme_values(later, touched.words, kind, smallest=function == "min")
             changed |= _differ(old[column], new[column])
     changed |= was & now & ~_same_sums(layout, before, after)
-    appeared, vanished = now & ~was, was & ~now
-    summary = ViewChange(int(appeared.sum()), int(vanished.sum()), int((changed & was & now).sum()))
-    if layout.plan.shape is Shape.ROWS:  # a bag: every copy of a row counts
-        copies = after[0].astype(np.int64) - before[0].astype(np.int64)
-        summary = ViewChange(int(copies[copies > 0].sum()), int(-copies[copies < 0].sum()), 0)
-    if layout.plan.shape is Shape.TOTAL:  # its one row is always there
-        summary = ViewChange(updated=int(changed.any()))
+    summary = _counted(layout, before, after, changed)
     if not changed.any():
         return Reduced(runs, live, summary=summary, groups=touched.rows)
     at = np.flatnonzero(changed)
@@ -68,6 +64,38 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     shown |= {f"new_{name}": array for name, array in take_values(new, at).items()}
     changes = Run(np.ascontiguousarray(touched.words[:, at]), take(before, at) + take(after, at), shown)
     return Reduced(runs, live, changes=changes, summary=summary, groups=touched.rows)
+
+
+def _counted(layout: ViewLayout, before: Payload, after: Payload, changed: NDArray[np.bool_]) -> ViewChange:
+    """Count the groups that came, went and changed."""
+    if layout.plan.shape is Shape.ROWS:  # a bag: every copy of a row counts
+        copies = after[0].astype(np.int64) - before[0].astype(np.int64)
+        return ViewChange(int(copies[copies > 0].sum()), int(-copies[copies < 0].sum()), 0)
+    if layout.plan.shape is Shape.TOTAL:  # its one row is always there
+        return ViewChange(updated=int(changed.any()))
+    was, now = alive(before), alive(after)
+    return ViewChange(int((now & ~was).sum()), int((was & ~now).sum()), int((changed & was & now).sum()))
+
+
+def net_change(layout: ViewLayout, changes: Sequence[AnyRun]) -> ViewChange:
+    """Count what changes of an answer that followed each other come to: a group that came and went is none."""
+    words = np.concatenate([run.words for run in changes], axis=1)
+    rows, width = words.shape[1], len(layout.ring.dtypes)
+    group_of, first = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    groups = kernels.group_hashed(words, group_of, first)
+    last = np.empty(groups, np.int64)
+    last[group_of] = np.arange(rows)  # of several changes of a group, the last assignment stays
+    columns = [np.concatenate([run.payload[i] for run in changes]) for i in range(2 * width)]
+    before, after = take(tuple(columns[:width]), first[:groups]), take(tuple(columns[width:]), last)
+    changed = (alive(before) != alive(after)) | ~_same_sums(layout, before, after)
+    for argument in layout.extremes:
+        for function in extreme_functions(layout, argument):
+            old, new = (
+                pa.concat_arrays([whole(run.values[f"{side}_{function}{argument}"]) for run in changes])
+                for side in ("old", "new")
+            )
+            changed |= _differ(old.take(pa.array(first[:groups])), new.take(pa.array(last)))
+    return _counted(layout, before, after, changed)
 
 
 def _without_residue(

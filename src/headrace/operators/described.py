@@ -17,7 +17,7 @@ from headrace.operators.feeds import why_catalyst
 from headrace.operators.kept_words import SIDES, NotKept, not_kept
 from headrace.operators.kernel import ViewChange
 from headrace.operators.naming import Naming
-from headrace.operators.placement import Placer, Way
+from headrace.operators.placement import Placer, Places, Way
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
 from headrace.plan.tree import Aggregation, Feed, Join, Node, Top
@@ -75,6 +75,7 @@ class DescribedOperator:
     taken: ViewChange | None  # None if there was no step yet
     given: ViewChange | None
     extra: Mapping[str, Any]  # further facts about it from the rule that planned the tree
+    shared: str = ""  # the shared subplan that does its work; empty if it runs in this view
 
     @property
     def name(self) -> str:
@@ -154,7 +155,17 @@ class Described:
             taken=taken,
             given=given,
             extra=self.extra.get(number, {}),
+            shared=self._shared.get(number, ""),
         )
+
+    @cached_property
+    def _shared(self) -> dict[int, str]:
+        """The shared subplan that stands for each operator that does not run in this view."""
+        return {
+            below: given.by
+            for number, given in self.kernel.given.items()
+            for below in self.kernel.tree.from_top(number) - self.kernel.own
+        }
 
     def _said(self, number: int) -> tuple[str, str]:
         """The kind of an operator, and its details: what it joins on, groups by or sorts by."""
@@ -215,7 +226,7 @@ class Described:
     def evaluated(self) -> tuple[str, str]:
         """What evaluates the expressions between operators (kernels or Catalyst), and why."""
         found = []
-        for operator in reversed(self.operators):
+        for operator in (operator for operator in reversed(self.operators) if not operator.shared):
             for _, feed in operator.feeds:
                 if feed.catalyst is not None:
                     rows = f"rows of {feed.source}" if feed.producer is None else f"what {feed.name} gives"
@@ -234,12 +245,14 @@ class Described:
         if way is Way.EVERYWHERE:
             return "to every bucket"
         feed = self.nodes[number].ports[side].feeds[i]
-        by = self._deciding(number, [self.naming.on_the_way(feed, output) for output in feed.outputs])
+        partition = self.kernel.placement.routes[number, side, i].partition
+        by = self._deciding(number, [self.naming.on_the_way(feed, output) for output in feed.outputs], partition)
         return f"by {by}" if by else "to one bucket"
 
-    def _deciding(self, number: int, columns: Sequence[str]) -> str:
+    def _deciding(self, number: int, columns: Sequence[str], partition: Places | None = None) -> str:
         """The columns of a port that decide the bucket."""
-        return cut(", ".join(columns[i] for i in self.kernel.placement.places[number].partition), _BY)
+        places = self.kernel.placement.places[number].partition if partition is None else partition
+        return cut(", ".join(columns[i] for i in places), _BY)
 
     def _where(self, number: int) -> str:
         """What decides the bucket of a row in an operator: columns of its left side, or of the side that is spread."""
@@ -250,9 +263,14 @@ class Described:
         is_bag = isinstance(node, Aggregation) and node.plan.shape is Shape.ROWS
         if not place.everywhere and not is_bag:
             return self._spread(number, side)
-        # Any bucket would do, so each row stays in the bucket that it was in.
-        feeds = node.ports[side].feeds
-        by = (self._spread(number, side) if f.producer is None else self._where(f.producer) for f in feeds)
+        # Any bucket would do, so each row stays in the bucket that it was in, if it tells which that was.
+        routes = self.kernel.placement.routes
+        by = (
+            self._where(feed.producer)
+            if feed.producer is not None and routes[number, side, i].way is Way.STAY
+            else self._spread(number, side)
+            for i, feed in enumerate(node.ports[side].feeds)
+        )
         return " and ".join(dict.fromkeys(by))
 
     def _spread(self, number: int, side: int) -> str:
@@ -282,7 +300,7 @@ class Described:
         return tuple(
             Stage(
                 stage + 1,
-                tuple(number for number, place in enumerate(places) if place.stage == stage),
+                tuple(number for number in sorted(self.kernel.own) if places[number].stage == stage),
                 tuple(self._arriving(stage)),
             )
             for stage in range(self.kernel.placement.stages)
@@ -292,11 +310,13 @@ class Described:
         """The exchanges from operators of earlier stages to this stage."""
         placement = self.kernel.placement
         for number, side, i, feed in self.kernel.tree.feeds():
-            if feed.producer is None or placement.places[number].stage != stage:
+            if feed.producer is None or placement.places[number].stage != stage or number not in self.kernel.own:
                 continue
             route = placement.routes[number, side, i]
             if route.way is not Way.STAY:
-                yield f"what [{feed.producer}] gives, {self._moves(number, side, i)}"
+                giver = self._shared.get(feed.producer)
+                source = f"[{feed.producer}]" if giver is None else f"{giver}, in place of [{feed.producer}],"
+                yield f"what {source} gives, {self._moves(number, side, i)}"
             elif route.catalyst is not None:
                 yield f"what [{feed.producer}] gives, by way of Catalyst and back to its bucket"
 
@@ -304,11 +324,11 @@ class Described:
         """What each exchange of a step moves."""
         by_way: dict[str, list[str]] = {}
         for number, side, i, feed in self.kernel.tree.feeds():
-            if feed.producer is None:
+            if feed.producer is None and number in self.kernel.own:
                 by_way.setdefault(self._moves(number, side, i), []).append(feed.source)
         tables = "; ".join(f"{listed(sources)} {way}" for way, sources in by_way.items())
         later = (f"before stage {s.number}: {'; '.join(s.arrives)}" for s in self.stages if s.arrives)
-        return (f"changed rows of {tables}", *later)
+        return (f"changed rows of {tables}", *later) if tables else tuple(later)
 
 
 def ordered(name: str, descending: bool, nulls_first: bool) -> str:

@@ -31,7 +31,7 @@ def arrangements(kernel: TreeView, naming: Naming, subject: Subject) -> list[Arr
     """Everything that the operators keep, and why."""
     return [
         Arrangement.of(f"[{number}]", name, keys, payload, why, subject.size(part))
-        for number in range(len(kernel.layouts))
+        for number in sorted(kernel.own)
         for part, name, keys, payload, why in _kept(kernel, naming, number)
     ]
 

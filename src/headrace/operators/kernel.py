@@ -123,12 +123,13 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Sent:
-    """Changes on their way to a bucket of some later stage."""
+    """Changes on their way to a bucket of some later stage; `view` is empty if they are for the sender itself."""
 
     stage: int
     bucket: int
     part: str
     run: Run
+    view: str = ""
 
 
 @dataclass(frozen=True)
@@ -255,6 +256,11 @@ class ViewKernel(Protocol):
     def feed_of(self, part: str) -> FeedId | None:
         """The feed that a part carries to Catalyst; None for any other part."""
         return None
+
+    @property
+    def never_by_catalyst(self) -> bool:
+        """Whether the kernels can evaluate all expressions on any values, so that Catalyst never has to."""
+        return False
 
     def evaluated_by_catalyst(self) -> ViewKernel:
         """The same view over the same state, with Catalyst instead of kernels for all that the view evaluates."""

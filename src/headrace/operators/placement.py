@@ -10,7 +10,7 @@ saved.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
@@ -58,6 +58,7 @@ class Route:
 
     way: Way
     catalyst: str | None = None  # why Catalyst evaluates them; None if it does not
+    partition: Places | None = None  # the fields that decide the bucket; None if it is those of the operator
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,14 @@ class Placer:
     ----------
     sizes : rows of each source, as far as they are known.
     by_catalyst : let Catalyst evaluate all feeds, also those that kernels could evaluate.
+    given : operators that run elsewhere, each with the stage in which it gives its rows.
     """
 
     tree: Tree
     sizes: Mapping[str, int]
     buckets: int
     by_catalyst: bool = False
+    given: Mapping[int, int] = field(default_factory=dict)
 
     def place(self) -> Placement:
         """Decide for every operator, from the tables upwards."""
@@ -98,21 +101,37 @@ class Placer:
         routes: dict[FeedId, Route] = {}
         lies: dict[tuple[int, int], Places | None] = {}
         for number, node in enumerate(self.tree.nodes):
-            partition, why = self._partition[number]
+            partition, why = self._partition[number][0], self._why(number)
             everywhere = self._everywhere(number)
             # A total has a row before any input row has come; it gives this row after the first stage.
             stage = int(number in self.tree.totals)
             for side, port in enumerate(node.ports):
                 lies[number, side] = self._lies(number, side)
                 for i, feed in enumerate(port.feeds):
-                    way = self._way(number, side, feed)
+                    way, by = self._way(number, side, feed), None
                     reason = None if feed.producer is None else self._reason(feed)
-                    routes[number, side, i] = Route(way, reason)
+                    if feed.producer in self.given and way is Way.STAY:
+                        # Rows that are given from elsewhere are brought to where they would have stayed.
+                        way, by = (Way.EVERYWHERE, None) if side in everywhere else (Way.EXCHANGE, lies[number, side])
+                    routes[number, side, i] = Route(way, reason, by)
                     if feed.producer is not None:
                         moved = way is not Way.STAY or reason is not None
                         stage = max(stage, places[feed.producer].stage + moved)
-            places.append(Place(stage, partition, everywhere, why))
+            places.append(Place(self.given.get(number, stage), partition, everywhere, why))
         return Placement(tuple(places), routes, lies)
+
+    def _why(self, number: int) -> str:
+        """Why an operator runs where it does."""
+        everywhere = self._everywhere(number)
+        spread = 1 - everywhere[0] if len(everywhere) == 1 else 0
+        ways = {self._way(number, spread, feed) for feed in self.tree.nodes[number].ports[spread].feeds}
+        from_operators = any(feed.producer is not None for feed in self.tree.nodes[number].ports[spread].feeds)
+        if from_operators and Way.STAY not in ways:
+            if len(everywhere) == 1:
+                return "one side is in every bucket; rows of the other do not tell their bucket, so they are exchanged"
+            if self._is_bag(number):
+                return "rows of the answer do not tell which bucket gave them, so their own columns decide"
+        return self._partition[number][1]
 
     def _reason(self, feed: Feed) -> str | None:
         computes = any(expression.op != "column" for expression in feed.expressions)
@@ -259,13 +278,22 @@ class Placer:
         """The fields by which the rows of a side that does not move are partitioned: all alternatives."""
         node = self.tree.nodes[number]
         port = node.ports[side]
-        common: list[Places] | None = None
-        for feed in port.feeds:
-            own = [decided[number][0]] if feed.producer is None else self._given(feed, decided)
-            common = own if common is None else [places for places in common if places in own]
-        named = [tuple(port.fields[i].name for i in places) for places in common or []]
+        alternatives = self._stay_by(number, side, decided) or [decided[number][0]]
+        named = [tuple(port.fields[i].name for i in places) for places in alternatives]
         given = {field.name for field in node.fields}
         return [names for names in named if set(names) <= given]
+
+    def _stay_by(self, number: int, side: int, decided: Sequence[tuple[Places, str]]) -> list[Places]:
+        """The fields by which rows that any bucket could take are partitioned if they stay where they are.
+
+        All alternatives; none if the rows do not tell where they are. Such rows are exchanged, since only rows that
+        tell their bucket can be changed in one pass over all buckets.
+        """
+        common: list[Places] | None = None
+        for feed in self.tree.nodes[number].ports[side].feeds:
+            own = [decided[number][0]] if feed.producer is None else self._given(feed, decided)
+            common = own if common is None else [places for places in common if places in own]
+        return common or []
 
     def _lies(self, number: int, side: int) -> Places | None:
         """The fields that decide in which bucket the rows of a side lie; None if that cannot be told from the rows."""
@@ -284,7 +312,29 @@ class Placer:
         wish = self._wish(number)
         if wish and set(wish) <= set(names):
             return tuple(names.index(name) for name in wish)
-        return tuple(range(node.keys or len(names)))
+        lasting, keys = self._lasting(number, side), tuple(range(node.keys or len(names)))
+        return keys if set(keys) <= set(lasting) else lasting or keys
+
+    def _lasting(self, number: int, side: int) -> Places:
+        """The fields of a side that its rows still have wherever they stay in their bucket from here on.
+
+        Rows that are spread by these tell their bucket in all later joins, and need no exchange in between.
+        """
+        node = self.tree.nodes[number]
+        names = {own.name for own in node.fields}
+        given = [i for i, own in enumerate(node.ports[side].fields) if own.name in names]
+        for consumer, port, _, feed in self.tree.feeds():
+            if feed.producer == number and self._takes_any(consumer, port):
+                at = {i: _output(feed, node.ports[side].fields[i].name) for i in given}
+                is_join = isinstance(self.tree.nodes[consumer], Join)
+                last = self._lasting(consumer, port) if is_join else range(self.tree.nodes[consumer].keys)
+                given = [i for i in given if at[i] in last]
+        return tuple(given)
+
+    def _takes_any(self, number: int, side: int) -> bool:
+        """Whether rows of a side may lie in any bucket: the other side is in every bucket, or they are a bag."""
+        everywhere = self._everywhere(number)
+        return self._is_bag(number) or (len(everywhere) == 1 and side not in everywhere)
 
     def _wish(self, number: int) -> Names:
         """The output fields by which the one reader of this operator would like its rows to be partitioned."""
@@ -312,7 +362,7 @@ class Placer:
         if feed.producer is None:
             return Way.EXCHANGE
         if everywhere or self._is_bag(number):
-            return Way.STAY
+            return Way.STAY if self._stay_by(number, side, self._partition) else Way.EXCHANGE
         node = self.tree.nodes[number]
         if isinstance(node, Join) and node.kind is JoinKind.NULL_AWARE and side == 1:
             return Way.EXCHANGE  # every bucket has to know whether there are any values, and whether one is NULL

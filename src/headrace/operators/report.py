@@ -63,7 +63,7 @@ def report(
     finish = tree.finish()
     return Report.of(
         subject,
-        how=f"kept by {counted(len(tree.operators), 'operator')} over {counted(len(kernel.tree.tables), 'table')}",
+        how=f"kept by {_operators(kernel)} over {counted(len(kernel.tree.tables), 'table')}",
         kept=f"{_size(tree.arrangements, subject)}: {_things((a.name, a.owner) for a in tree.arrangements)}",
         step=tree.step(),
         arrangements=tree.arrangements,
@@ -212,12 +212,13 @@ class _Tree:
     def state(self) -> Iterator[Part]:
         yield state(self.arrangements)
         yield from _reasons("kept", ((a.why, a.name, a.owner) for a in self.arrangements))
-        yield from _reasons("not kept", ((n.why, n.what, o.name) for o in reversed(self.operators) for n in o.not_kept))
+        own = [operator for operator in reversed(self.operators) if not operator.shared]
+        yield from _reasons("not kept", ((n.why, n.what, o.name) for o in own for n in o.not_kept))
 
     def stages(self, exchanged: Sequence[str]) -> Iterator[Part]:
         yield Outline(tuple(self._stages()))
         label = "everywhere"
-        for operator in self.operators:
+        for operator in (operator for operator in self.operators if not operator.shared):
             for port in operator.ports:
                 if port.everywhere is not None:
                     named = listed([one_line(feed.name) for feed in port.feeds])
@@ -232,7 +233,9 @@ class _Tree:
         for stage in self.described.stages:
             numbers = [f"[{number}]" for number in stage.operators]
             shared = f"{listed(numbers)}, one after the other in every bucket"
-            if not numbers:
+            if not numbers and any(operator.shared for operator in self.operators):
+                shared = "shared subplans run"
+            elif not numbers:
                 shared = "rows are only handed on: a total has its first row from the next stage on"
             if len(numbers) != 1:
                 yield 0, f"stage {stage.number}: {shared}"
@@ -248,7 +251,11 @@ class _Tree:
             return
         yield Table(
             ("operator", "took", "gave"),
-            tuple((f"{o.name} {o.kind}", o.took, "" if o.given is None else str(o.given)) for o in self.operators),
+            tuple(
+                (f"{o.name} {o.kind}", o.took, "" if o.given is None else str(o.given))
+                for o in self.operators
+                if not o.shared
+            ),
         )
         yield Fact("", "+ inserted, - deleted, ~ updated")
 
@@ -288,14 +295,17 @@ class _Tree:
     def _node(self, operator: DescribedOperator, layer: int) -> Node:
         kept = [arrangement for arrangement in self.arrangements if arrangement.owner == operator.name]
         lines = [f"{operator.name} {operator.kind}", operator.said]
-        if operator.taken is not None:
+        if operator.shared:
+            lines.append(f"by shared subplan {operator.shared}")
+        elif operator.taken is not None:
             lines += [f"took {operator.took}", f"gave {operator.given}"]
         lines += [f"{label}: {value}" for label, value in operator.extra.items()]
         about = f"{operator.kind} {operator.said}; stage {operator.stage}, {operator.where}: {operator.why}"
         about += f"; keeps {', '.join(arrangement.name for arrangement in kept)}"
-        notes = (f"{sum(arrangement.bytes for arrangement in kept):,} bytes kept",)
+        notes = () if operator.shared else (f"{sum(arrangement.bytes for arrangement in kept):,} bytes kept",)
         shares = [found.share for found in operator.extra.values() if isinstance(found, Alive)]
-        return Node(operator.name, "operator", layer, tuple(lines), notes, about, shares[0] if shares else None)
+        kind = "elsewhere" if operator.shared else "operator"
+        return Node(operator.name, kind, layer, tuple(lines), notes, about, shares[0] if shares else None)
 
     def _table(self, feed: DescribedFeed, layer: int) -> Node:
         source = self.sources[feed.source]
@@ -322,6 +332,12 @@ class _Tree:
             elif feed.producer not in seen:
                 seen.add(feed.producer)
                 waiting = [*(below for _, below in self.operator(feed.producer).feeds), *waiting]
+
+
+def _operators(kernel: TreeView) -> str:
+    """How many operators a view has, and which subplans it shares with others."""
+    own, names = counted(len(kernel.own), "operator"), list(dict.fromkeys(one.by for one in kernel.given.values()))
+    return f"{own} and shared {'subplan' if len(names) == 1 else 'subplans'} {listed(names)}" if names else own
 
 
 def _size(arrangements: Sequence[Arrangement], subject: Subject) -> str:
@@ -354,7 +370,8 @@ def _called(name: str, text: str) -> str:
 
 def _said(operator: DescribedOperator) -> str:
     between = " " if operator.takes == "rows" else ": "
-    return f"{operator.name} {operator.kind}{between}{cut(one_line(operator.said), _LONG)}"
+    shared = f" (by shared subplan {operator.shared})" if operator.shared else ""
+    return f"{operator.name} {operator.kind}{between}{cut(one_line(operator.said), _LONG)}{shared}"
 
 
 def _on_the_way(feed: DescribedFeed) -> str:

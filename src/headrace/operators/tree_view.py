@@ -8,8 +8,8 @@ knows where a bucket runs; the inline and the Spark executor both call the same 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -51,8 +51,33 @@ _FEED = "feed"
 
 
 @dataclass(frozen=True)
+class Given:
+    """Rows that a shared subplan gives in place of an operator of a view.
+
+    Parameters
+    ----------
+    by : the name of the shared subplan.
+    feed : which rows of its operator `feed.producer` these are, and a column per field of the view's operator.
+    stage : the last stage in which that operator may run.
+    """
+
+    by: str
+    feed: Feed
+    stage: int
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A view that reads what a shared subplan gives, in place of its own operator `number`."""
+
+    view: str
+    kernel: TreeView
+    number: int
+
+
+@dataclass(frozen=True)
 class TreeView(ViewKernel):
-    """A maintained view of any query.
+    """A maintained view of any query, or a subplan that several views share.
 
     Parameters
     ----------
@@ -60,6 +85,9 @@ class TreeView(ViewKernel):
     static : tables that never change once the view is there.
     growing : tables whose rows are never deleted.
     by_catalyst : let Catalyst evaluate all feeds, because the kernels' evaluation raised for some row.
+    given : the operators in whose place a shared subplan gives rows. They do not run here, nor do those below them.
+    answers : whether the last operator keeps the answer of the view; a shared subplan has none.
+    followers : the views that read this shared subplan.
     """
 
     tree: Tree
@@ -69,14 +97,41 @@ class TreeView(ViewKernel):
     static: frozenset[str] = frozenset()
     growing: frozenset[str] = frozenset()
     by_catalyst: bool = False
+    given: Mapping[int, Given] = field(default_factory=dict)
+    answers: bool = True
+    followers: tuple[Follower, ...] = ()
+
+    @property
+    def never_by_catalyst(self) -> bool:
+        return not self.answers
 
     def evaluated_by_catalyst(self) -> TreeView:
         """The same view over the same state, with Catalyst in place of kernels between operators."""
+        if self.never_by_catalyst:
+            return self._with_followers(lambda kernel: kernel.evaluated_by_catalyst())
         return replace(self, by_catalyst=True)
+
+    def _with_followers(self, change: Callable[[TreeView], TreeView]) -> TreeView:
+        return replace(self, followers=tuple(replace(one, kernel=change(one.kernel)) for one in self.followers))
+
+    @property
+    def alone(self) -> TreeView:
+        """The same view without sharing; its own operators have their state in the same places."""
+        return replace(self, given={}) if self.given else self
+
+    @cached_property
+    def own(self) -> frozenset[int]:
+        """The operators that run here."""
+        return self.tree.from_top(len(self.tree.nodes) - 1, self.given)
+
+    @property
+    def _own_layouts(self) -> Iterator[tuple[int, OperatorLayout]]:
+        return ((number, layout) for number, layout in enumerate(self.layouts) if number in self.own)
 
     @cached_property
     def placement(self) -> Placement:
-        return Placer(self.tree, self.sizes, self.buckets, self.by_catalyst).place()
+        given = {number: one.stage for number, one in self.given.items()}
+        return Placer(self.tree, self.sizes, self.buckets, self.by_catalyst, given).place()
 
     @cached_property
     def keeping(self) -> Keeping:
@@ -86,8 +141,13 @@ class TreeView(ViewKernel):
     @cached_property
     def layouts(self) -> tuple[OperatorLayout, ...]:
         """The layout of each operator's state. Only here does a view ask of what kind its operators are."""
-        last = len(self.tree.nodes) - 1
-        return tuple(self._layout(number, "" if number == last else str(number)) for number in range(last + 1))
+        return tuple(
+            self._layout(number, "" if self._is_answer(number) else str(number))
+            for number in range(len(self.tree.nodes))
+        )
+
+    def _is_answer(self, number: int) -> bool:
+        return self.answers and number == len(self.tree.nodes) - 1
 
     def _layout(self, number: int, name: str) -> OperatorLayout:
         node = self.tree.nodes[number]
@@ -110,7 +170,11 @@ class TreeView(ViewKernel):
 
     @cached_property
     def _sources(self) -> dict[str, tuple[FeedId, Feed]]:
-        return {feed.source: ((n, side, i), feed) for n, side, i, feed in self.tree.feeds() if feed.producer is None}
+        return {
+            feed.source: ((n, side, i), feed)
+            for n, side, i, feed in self.tree.feeds()
+            if feed.producer is None and n in self.own
+        }
 
     @cached_property
     def sides(self) -> tuple[MapSide, ...]:
@@ -121,20 +185,20 @@ class TreeView(ViewKernel):
 
     @property
     def row_keys(self) -> list[tuple[str, tuple[Expression, ...]]]:
-        if len(self.tree.nodes) > 1:
+        if len(self.tree.nodes) > 1 or not self.answers:
             return []
         keys = self.tree.root.keys
         return [(feed.table, feed.outputs[:keys]) for feed in self.tree.root.port.feeds]
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
-        return {part: ring for layout in self.layouts for part, ring in layout.arrangements.items()}
+        return {part: ring for _, layout in self._own_layouts for part, ring in layout.arrangements.items()}
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         out: list[list[str]] = [[] for _ in range(self.placement.stages)]
-        for layout, place in zip(self.layouts, self.placement.places, strict=True):
-            out[place.stage] += layout.arrangements
+        for number, layout in self._own_layouts:
+            out[self.placement.places[number].stage] += layout.arrangements
         return tuple(map(tuple, out))
 
     @cached_property
@@ -149,13 +213,13 @@ class TreeView(ViewKernel):
     @cached_property
     def in_one_pass(self) -> InOnePass | None:
         residences = {}
-        for number, layout in enumerate(self.layouts):
+        for number, layout in self._own_layouts:
             for part in layout.arrangements:
                 residence = self._residence(number, layout, part)
                 if residence is None:
                     return None
                 residences[part] = residence
-        return InOnePass(replace(self, buckets=1), residences)
+        return InOnePass(replace(self, buckets=1)._with_followers(_in_one_bucket), residences)
 
     def _residence(self, number: int, layout: OperatorLayout, part: str) -> Residence | None:
         """In which bucket each entry of a part lies; None if the entries do not tell."""
@@ -172,7 +236,7 @@ class TreeView(ViewKernel):
     @cached_property
     def inlets(self) -> Mapping[str, Inlet]:
         out = {}
-        for number, layout in enumerate(self.layouts):
+        for number, layout in self._own_layouts:
             for part in (part for part in layout.accepts if part not in layout.first):
                 ring, stage = layout.arrangements.get(part, COUNT), self.placement.places[number].stage
                 out[part] = Inlet(ring, stage, self._residence(number, layout, part), part in self._shared)
@@ -185,7 +249,7 @@ class TreeView(ViewKernel):
         A join hands on at once what an operator gives it: its pairs wait before the next aggregate or top.
         """
         out = {}
-        for path in paths_of(self.tree):
+        for path in (path for path in paths_of(self.tree) if path.number in self.own):
             layout = self.layouts[path.number]
             parts = [part for part in layout.accepts if part not in layout.first]
             out[path.name] = tuple(part for part in parts if not path.is_source or layout.side_of(part) == path.side)
@@ -193,7 +257,7 @@ class TreeView(ViewKernel):
 
     @cached_property
     def seeds(self) -> Lifted:
-        parts = {part: run for layout in self.layouts for part, run in layout.first.items()}
+        parts = {part: run for _, layout in self._own_layouts for part, run in layout.first.items()}
         return {one_bucket(self.buckets): parts} if parts else {}
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
@@ -244,8 +308,9 @@ class TreeView(ViewKernel):
         if not changes.rows:
             return ()
         number, side, _ = feed_id
-        way, partition = self.placement.routes[feed_id].way, self.placement.places[number].partition
-        to = Destination(way, partition, self.buckets, self.seed, bucket)
+        route, partition = self.placement.routes[feed_id], self.placement.places[number].partition
+        partition = partition if route.partition is None else route.partition
+        to = Destination(route.way, partition, self.buckets, self.seed, bucket)
         return self.layouts[number].deliver(side, changes, to)
 
     def _operator(self, operators: dict[int, Operator], number: int, state: State) -> Operator:
@@ -271,25 +336,36 @@ class TreeView(ViewKernel):
                 done.live[part] = operator.live[part]
         if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # work done by all buckets counts once
             _count(done, number, self._traffic(number, operator, changes, bucket))
-        if number == len(self.layouts) - 1:
+        if self._is_answer(number):
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
         if changes is not None and changes.rows:
             for feed_id, feed in self._readers[number]:
                 self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)
+            for one in self.followers:
+                if one.kernel.given[one.number].feed.producer == number:
+                    done.sent.extend(one.kernel.received(one, changes, bucket))
         return done
+
+    def received(self, as_follower: Follower, changes: Changes, bucket: int) -> list[Sent]:
+        """Hand changes of a shared subplan on to the operators that read the one in whose place they are given."""
+        number, done = as_follower.number, Reduced()
+        rows = fed(self.given[number].feed, changes, self.tree.nodes[number].fields)
+        if rows.rows:
+            for feed_id, feed in self._readers[number]:
+                self._pass_on(feed_id, feed, number, rows, bucket, {}, {}, (), done)
+        return [replace(sent, view=as_follower.view) for sent in done.sent]
 
     def _traffic(self, number: int, operator: Operator, changes: Changes | None, bucket: int) -> Traffic:
         copied = self.placement.places[number].everywhere if bucket else ()  # counted where it is stored
         left, right = (ViewChange() if side in copied else operator.taken[side] for side in (0, 1))
-        is_answer = number == len(self.layouts) - 1
-        gave = operator.reduced.summary if is_answer else given(changes, self.layouts[number].output_keys)
+        gave = operator.reduced.summary if self._is_answer(number) else given(changes, self.layouts[number].output_keys)
         return Traffic(left + right, gave or ViewChange(), right, operator.reduced.groups)
 
     @cached_property
     def _readers(self) -> dict[int, list[tuple[FeedId, Feed]]]:
         out: dict[int, list[tuple[FeedId, Feed]]] = {number: [] for number in range(len(self.tree.nodes))}
         for n, side, i, feed in self.tree.feeds():
-            if feed.producer is not None:
+            if feed.producer is not None and n in self.own:
                 out[feed.producer].append(((n, side, i), feed))
         return out
 
@@ -346,7 +422,14 @@ class TreeView(ViewKernel):
     @cached_property
     def _owner(self) -> dict[str, int]:
         """The operator that each part of a delivery is for."""
-        return {part: number for number, layout in enumerate(self.layouts) for part in layout.accepts}
+        return {part: number for number, layout in self._own_layouts for part in layout.accepts}
+
+
+def _in_one_bucket(kernel: TreeView) -> TreeView:
+    found = kernel.in_one_pass
+    assert found is not None, "only views that are kept in one pass share subplans"
+    assert isinstance(found.kernel, TreeView)
+    return found.kernel
 
 
 def _count(done: Reduced, number: int, traffic: Traffic) -> None:

@@ -11,7 +11,7 @@ takes, `k0, ...` and `a0, ...` that it gives, `c0, ...` of sorted rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -228,6 +228,17 @@ class Tree:
             for side, port in enumerate(node.ports):
                 for i, feed in enumerate(port.feeds):
                     yield number, side, i, feed
+
+    def from_top(self, number: int, stop: Collection[int] = ()) -> frozenset[int]:
+        """An operator and all below it; those at `stop` are left out, and what only they read."""
+        found, left = set[int](), [number]
+        while left:
+            at = left.pop()
+            if at not in stop and at not in found:
+                found.add(at)
+                feeds = (feed for port in self.nodes[at].ports for feed in port.feeds)
+                left += [feed.producer for feed in feeds if feed.producer is not None]
+        return frozenset(found)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:

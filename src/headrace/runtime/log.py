@@ -82,6 +82,7 @@ class Record:
     shown: Arrangements = field(default_factory=dict)  # what readers see of answers that are ahead of their triggers
     published: tuple[str, ...] = ()  # arrangements of which readers see the state again
     unshown: Changes = field(default_factory=dict)  # the changes of answers that readers do not see yet
+    shared: dict[str, Any] | None = None  # all subplans that views share, if that has changed
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -146,6 +147,7 @@ class Snapshot:
     learnt: dict[str, Any] = field(default_factory=dict)
     shown: Arrangements = field(default_factory=dict)
     unshown: Changes = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def read(self) -> Arrangements:
@@ -181,6 +183,7 @@ class Snapshot:
             learnt,
             {name: buckets for name, buckets in (self.shown | record.shown).items() if name not in gone},
             {name: runs for name, runs in record.unshown.items() if name in views},
+            self.shared if record.shared is None else record.shared,
         )
 
     def record(self) -> Record:
@@ -202,6 +205,7 @@ class Snapshot:
             learnt=self.learnt,
             shown=self.shown,
             unshown=self.unshown,
+            shared=self.shared,
         )
 
     def runs(self) -> Iterator[RunRef]:

@@ -59,8 +59,14 @@ def passes(program: Program, rows: int, threads: int = 1) -> list[Program]:
         at_once.append(replace(task, views=tuple(views)))
         if left:
             others.append(replace(task, views=tuple(left), store=False, views_only=True))
-    first = replace(program, buckets=1, tables=tuple(at_once), residences=residences)
-    return [first, replace(program, tables=tuple(others))] if others else [first]
+    followers = {}
+    for name, kernel in program.followers.items():
+        way = kernel.in_one_pass
+        assert way is not None, "only views that are kept in one pass share subplans"
+        followers[name] = way.kernel
+        residences |= {view_arrangement(name, part): found for part, found in way.residences.items()}
+    first = replace(program, buckets=1, tables=tuple(at_once), residences=residences, followers=followers)
+    return [first, replace(program, tables=tuple(others), followers={})] if others else [first]
 
 
 @contextmanager

@@ -158,6 +158,7 @@ class Program:
     between: Between | None = field(default=None, compare=False)
     residences: Mapping[str, Residence] | None = None  # by arrangement: the step changes all buckets in one pass
     flushes: Mapping[str, Flush] = field(default_factory=dict)  # by view, for a program without rows
+    followers: Mapping[str, ViewKernel] = field(default_factory=dict)  # views that read a shared subplan
 
     def __getstate__(self) -> dict[str, object]:
         """The program as tasks get it: without `between`, which needs the driver's session."""
@@ -180,8 +181,8 @@ class Program:
     @cached_property
     def views(self) -> dict[str, ViewKernel]:
         """The views that the step maintains."""
-        flushed = {name: flush.kernel for name, flush in self.flushes.items()}
-        return flushed | {view.name: view.kernel for task in self.tables for view in task.views}
+        others = {**self.followers, **{name: flush.kernel for name, flush in self.flushes.items()}}
+        return others | {view.name: view.kernel for task in self.tables for view in task.views}
 
     @cached_property
     def waiting(self) -> dict[str, frozenset[str]]:

@@ -308,7 +308,7 @@ def _reduce_view(
         store(writer, held[part], kernel.arrangements[part], run, done.live.get(part, 0), result)
     for part, runs in done.held.items():
         hold(program, name, part, bucket, runs, writer, result)
-    result.parcels += [Parcel(s.stage, s.bucket, name, s.part, s.run, s.run.rows) for s in done.sent]
+    result.parcels += [Parcel(s.stage, s.bucket, s.view or name, s.part, s.run, s.run.rows) for s in done.sent]
     if done.traffic:
         result.add(BucketResult(traffic={name: done.traffic}))
     if done.summary is not None:

@@ -21,7 +21,6 @@ from statistics import median
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.bench.measuring.jvm import java_cpu
 from headrace.bench.pace.arrival import Arrival, Stream
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.engine.engine import Engine
@@ -30,6 +29,7 @@ from headrace.engine.pacing import passes_of
 from headrace.errors import HeadraceError
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Tree
+from headrace.runtime.jvm import java_cpu
 from headrace.thrifty.goal import EveryRows, FinalWork, Manual
 from headrace.thrifty.observed import Base, Flushed
 from headrace.thrifty.strategy import OPERATORS

@@ -24,6 +24,7 @@ from headrace.datasets.batches import DIFF
 from headrace.datasets.refresh import refresh_steps, rows_after
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_tables
 from headrace.engine.engine import Engine
+from headrace.engine.opening import AUTO
 
 Tell = Callable[[str], None]
 Changes = dict[str, pa.Table]
@@ -52,7 +53,7 @@ class Data:
         return round(sum(table.num_rows for step in self.steps for table in step.values()) / len(self.steps))
 
     @contextmanager
-    def opened(self) -> Iterator[Engine]:
+    def opened(self, sharing: str = AUTO) -> Iterator[Engine]:
         """Open an engine with the loaded tables and no views, on a copy that is removed when it is closed."""
         place = Path(tempfile.mkdtemp(prefix="location-", dir=self.location.parent))
         runs = self.location / "runs"
@@ -63,7 +64,7 @@ class Data:
 
         try:
             shutil.copytree(self.location, place, copy_function=copy, dirs_exist_ok=True)
-            with Engine(self.spark, place, executor=self.executor) as engine:
+            with Engine(self.spark, place, executor=self.executor, sharing=sharing) as engine:
                 yield engine
         finally:
             shutil.rmtree(place, ignore_errors=True)

@@ -24,7 +24,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.bench.measuring.jvm import java_peak
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
 from headrace.bench.tpch.data import Data, Tell, load_data
 from headrace.bench.tpch.ratios import PEAK, TABLES_ONLY, TOGETHER, ratios, targets
@@ -34,6 +33,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.handles import View
 from headrace.errors import HeadraceError
 from headrace.factorized.planner import STRATEGIES
+from headrace.runtime.jvm import java_peak
 from headrace.runtime.session import local_session
 from headrace.thrifty.strategy import FOREIGN_KEY, OPERATORS, RECOMPUTE
 
@@ -57,6 +57,7 @@ class _Kept:
     bytes: dict[str, int] = field(default_factory=dict)
     strategies: dict[str, str] = field(default_factory=dict)
     table_bytes: int = 0
+    shared_bytes: int = 0
     ran: str = ""
     grown: int = 0
     peak: int = 0
@@ -200,7 +201,8 @@ def _together(data: Data, options: argparse.Namespace, progress: _Progress) -> t
         return row | _failed(error), 0
     row |= _row(data, kept) if kept.steps else {}
     row |= {"views": list(kept.answers), "load_seconds": sum(kept.filled.values())}
-    row |= {"read_seconds": sum(map(kept.read, kept.reads)), "state_mb": sum(kept.bytes.values()) / 1e6}
+    state = sum(kept.bytes.values()) + kept.shared_bytes
+    row |= {"read_seconds": sum(map(kept.read, kept.reads)), "state_mb": state / 1e6}
     progress("comparing the answers with Spark's")
     wrong = {name: data.after.difference(views[name], answer) for name, answer in kept.answers.items()}
     for kind, texts in {
@@ -229,7 +231,8 @@ def _keep(data: Data, views: Mapping[str, str], strategy: str, progress: _Progre
         for name, view in made.items():
             explained = view.explain()
             kept.bytes[name], kept.strategies[name] = explained.state_bytes, explained.strategy
-        kept.table_bytes -= sum(kept.bytes.values())
+        kept.shared_bytes = sum(one["bytes"] for one in engine.status()["shared"])
+        kept.table_bytes -= sum(kept.bytes.values()) + kept.shared_bytes
     kept.grown, kept.peak = memory.grown, memory.peak
     return kept
 

@@ -1,9 +1,13 @@
-"""What the system knows of Spark's JVM."""
+"""What the system knows of Spark's JVM: the CPU time that it has taken, and the memory.
+
+Only the driver's JVM is seen, which on a local master is the one that runs the tasks too.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -25,9 +29,14 @@ def java_peak(spark: SparkSession) -> int:
 
 
 def _told(spark: SparkSession, file: str) -> str:
-    java = spark.sparkContext._jvm
-    assert java is not None
     try:
-        return Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/{file}").read_text()
+        return Path(f"/proc/{_process(spark)}/{file}").read_text()
     except OSError:
         return ""
+
+
+@cache
+def _process(spark: SparkSession) -> int:
+    java = spark.sparkContext._jvm
+    assert java is not None
+    return int(java.java.lang.ProcessHandle.current().pid())

@@ -1,0 +1,1 @@
+"""What views save by sharing subplans."""

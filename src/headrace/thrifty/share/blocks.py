@@ -1,0 +1,208 @@
+"""Blocks: inner joins over tables, in a form in which equal joins of different queries look alike.
+
+Two subplans can be shared if they differ only in filters and projections (Tang, "Thrifty Query Processing", 4.1.3). So
+a block has two parts. Its *skeleton* says which tables are joined and by which keys; skeletons of sharable blocks are
+equal. What is particular to the query stands beside it: the condition on the rows of each table, and the values that
+the query reads, each an expression over the columns of one table.
+
+The sides of an inner join may be exchanged, and its keys may be written in any order. A skeleton has them in an order
+of its own, so these differences do not count. A table is named by its path from the root: "01" is the second table of
+the first side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.plan import native
+from headrace.plan.expression import Expression
+from headrace.plan.tree import Join, JoinKind, Port, Tree
+
+Shape = tuple[object, ...]
+
+# Operations whose result exists for all values, so that they never have to be evaluated again by Catalyst.
+_CHOICES = {"If", "CaseWhen", "Coalesce"}
+_COMPARISONS = {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "In"}
+_LOGIC = {"And", "Or", "Not", "IsNull", "IsNotNull", "BitwiseAnd", "BitwiseOr"}
+_TEXT = {"Like", "StartsWith", "EndsWith", "Contains"}
+_TOTAL = frozenset({"column", "literal", "Year"} | _CHOICES | _COMPARISONS | _LOGIC | _TEXT)
+_EXACT = frozenset({"Add", "Subtract", "Multiply"})
+_WIDEST = 38  # digits; the result type of narrower decimals holds every result
+
+
+@dataclass(frozen=True)
+class Value:
+    """An expression over the columns of one table of a block."""
+
+    path: str
+    expression: Expression
+
+    @property
+    def shape(self) -> Shape:
+        return (self.path, *shape_of(self.expression))
+
+    def below(self, side: str) -> Value:
+        """The same value, seen from the join above."""
+        return replace(self, path=side + self.path)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The rows of a table."""
+
+    table: str
+
+    @property
+    def shape(self) -> Shape:
+        return ("table", self.table)
+
+
+@dataclass(frozen=True)
+class Key:
+    """Two values that are equal in joined rows; `safe` says whether NULL equals NULL.
+
+    One is of each side, with its path from there.
+    """
+
+    values: tuple[Value, Value]
+    safe: bool
+
+    @property
+    def shape(self) -> Shape:
+        return (self.values[0].shape, self.values[1].shape, self.safe)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """An inner join of two skeletons."""
+
+    sides: tuple[Skeleton, Skeleton]
+    keys: tuple[Key, ...]
+
+    @property
+    def shape(self) -> Shape:
+        return ("join", tuple(key.shape for key in self.keys), *(side.shape for side in self.sides))
+
+
+Skeleton = Leaf | Joined
+
+
+@dataclass(frozen=True)
+class Block:
+    """A subplan of inner joins.
+
+    Parameters
+    ----------
+    number : the operator of the tree at its top.
+    conditions : on the rows of each table, by path; None if all of them take part.
+    sources : the name that each table has in the tree, by path.
+    given : per field that the operator gives, its value.
+    joins : how many operators the block has.
+    """
+
+    number: int
+    skeleton: Joined
+    conditions: Mapping[str, Expression | None]
+    sources: Mapping[str, str]
+    given: Mapping[str, Value]
+    joins: int
+
+
+@dataclass(frozen=True)
+class _Side:
+    """What enters a join: a table or a block, with the value of each field of the port."""
+
+    skeleton: Skeleton
+    conditions: Mapping[str, Expression | None]
+    sources: Mapping[str, str]
+    fields: Mapping[str, Value]
+    joins: int
+
+    def below(self, side: str) -> _Side:
+        return _Side(
+            self.skeleton,
+            {side + path: condition for path, condition in self.conditions.items()},
+            {side + path: source for path, source in self.sources.items()},
+            {name: value.below(side) for name, value in self.fields.items()},
+            self.joins,
+        )
+
+
+def blocks_of(tree: Tree) -> dict[int, Block]:
+    """The blocks of a tree, by the operator at the top of each; blocks within blocks are there too."""
+    found: dict[int, Block] = {}
+    for number, node in enumerate(tree.nodes):
+        if isinstance(node, Join) and (block := _block(number, node, found)) is not None:
+            found[number] = block
+    return found
+
+
+def _block(number: int, node: Join, known: Mapping[int, Block]) -> Block | None:
+    if node.kind is not JoinKind.INNER or not node.keys or node.residual is not None:
+        return None
+    # A row whose key is NULL has no partner, whether or not its feed leaves it out.
+    strict = {i for i in range(node.keys) if not node.safe[i]}
+    left, right = (_side(port, known, strict) for port in node.ports)
+    if left is None or right is None:
+        return None
+    names = [[field.name for field in port.fields[: node.keys]] for port in node.ports]
+    pairs = [(left.fields[a], right.fields[b]) for a, b in zip(*names, strict=True)]
+
+    def order(pair: tuple[int, _Side]) -> str:
+        at, side = pair
+        return repr((side.skeleton.shape, sorted(repr(values[at].shape) for values in pairs)))
+
+    ordered = sorted(enumerate((left, right)), key=order)
+    sides = [side.below(str(i)) for i, (_, side) in enumerate(ordered)]
+    at = [original for original, _ in ordered]
+    keys = [Key((values[at[0]], values[at[1]]), safe) for values, safe in zip(pairs, node.safe, strict=True)]
+    keys.sort(key=lambda key: repr(key.shape))
+    fields = {**sides[0].fields, **sides[1].fields}
+    return Block(
+        number,
+        Joined((sides[0].skeleton, sides[1].skeleton), tuple(keys)),
+        {**sides[0].conditions, **sides[1].conditions},
+        {**sides[0].sources, **sides[1].sources},
+        {name: fields[name] for name in node.outputs},
+        1 + left.joins + right.joins,
+    )
+
+
+def _side(port: Port, known: Mapping[int, Block], strict: Collection[int]) -> _Side | None:
+    if len(port.feeds) != 1:
+        return None
+    (feed,) = port.feeds
+    if feed.times is not None or not {*feed.required} <= {*strict} or not all(map(is_total, feed.expressions)):
+        return None
+    names = [field.name for field in port.fields]
+    if feed.producer is None:
+        fields = {name: Value("", output) for name, output in zip(names, feed.outputs, strict=True)}
+        return _Side(Leaf(feed.table), {"": feed.condition}, {"": feed.source}, fields, 0)
+    block = known.get(feed.producer)
+    if block is None or feed.condition is not None or any(output.op != "column" for output in feed.outputs):
+        return None
+    fields = {name: block.given[str(output.value)] for name, output in zip(names, feed.outputs, strict=True)}
+    return _Side(block.skeleton, block.conditions, block.sources, fields, block.joins)
+
+
+def is_total(expression: Expression) -> bool:
+    """Whether the kernels evaluate an expression on any values, so that Catalyst is never needed."""
+    if native.why_not(expression) is not None:
+        return False
+    if expression.op in _EXACT:
+        kinds = [expression.type, *(arg.type for arg in expression.args)]
+        if not all(kind.kind == "decimal" and kind.precision < _WIDEST for kind in kinds):
+            return False
+    elif expression.op not in _TOTAL:
+        return False
+    return all(map(is_total, expression.args))
+
+
+def shape_of(expression: Expression | None) -> Shape:
+    """What an expression computes, however it is written."""
+    if expression is None:
+        return ()
+    kind = expression.type
+    own = (expression.op, kind.kind, kind.precision, kind.scale, repr(expression.value))
+    return (*own, *map(shape_of, expression.args))

@@ -1,0 +1,82 @@
+"""Masks: which of the queries that share a subplan a row belongs to, as the bits of integer columns.
+
+A filter that the queries do not have in common marks rows instead of dropping them; a join takes the bits that both of
+its rows have (Tang, "Thrifty Query Processing", 4.1.3). A mask is a field of the row like any other, so inserting and
+deleting rows with masks is adding and subtracting, and no operator has to know of masks. One word has room for 62
+queries; more queries take more words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from headrace.plan.expression import Expression
+from headrace.relation.types import SqlType
+
+BITS = 62  # of a BIGINT, which has a sign
+_WORD, _TRUTH = SqlType("bigint"), SqlType("boolean")
+
+Mask = tuple[Expression, ...]
+
+
+def mask_of(conditions: Sequence[Expression | None]) -> Mask:
+    """The mask of a row by the condition of each query; None is the condition of a query that wants all rows."""
+    words = []
+    for start in range(0, len(conditions), BITS):
+        own = conditions[start : start + BITS]
+        always = sum(1 << i for i, condition in enumerate(own) if condition is None)
+        bits = [_if(condition, 1 << i) for i, condition in enumerate(own) if condition is not None]
+        words.append(reduce(_or, bits, _word(always)) if always or not bits else reduce(_or, bits))
+    return tuple(words)
+
+
+def both(one: Mask, other: Mask) -> Mask:
+    """The queries that want both of two rows."""
+    return tuple(_binary("BitwiseAnd", "&", a, b, _WORD) for a, b in zip(one, other, strict=True))
+
+
+def has(mask: Mask, query: int) -> Expression:
+    """Whether a row belongs to a query."""
+    word = mask[query // BITS]
+    return _not_zero(_binary("BitwiseAnd", "&", word, _word(1 << (query % BITS)), _WORD))
+
+
+def any_of(mask: Mask) -> Expression:
+    """Whether a row belongs to any query."""
+    return disjunction([_not_zero(word) for word in mask])
+
+
+def disjunction(terms: Sequence[Expression]) -> Expression:
+    """Whether one of several conditions is true."""
+    return reduce(lambda a, b: _binary("Or", "OR", a, b, _TRUTH), terms)
+
+
+def is_mask(expression: Expression) -> bool:
+    """Whether an expression is a word of a mask, as `mask_of` writes it."""
+    if expression.op == "BitwiseOr":
+        return is_mask(expression.args[1])
+    return expression.op == "If" and all(value.op == "literal" and value.type == _WORD for value in expression.args[1:])
+
+
+def _if(condition: Expression, bit: int) -> Expression:
+    sql = f"if({condition.sql}, {bit}, 0)"
+    return Expression("If", _WORD, sql, (condition, _word(bit), _word(0)), nullable=False)
+
+
+def _or(one: Expression, other: Expression) -> Expression:
+    return _binary("BitwiseOr", "|", one, other, _WORD)
+
+
+def _not_zero(word: Expression) -> Expression:
+    equal = _binary("EqualTo", "=", word, _word(0), _TRUTH)
+    return Expression("Not", _TRUTH, f"(NOT {equal.sql})", (equal,), nullable=False)
+
+
+def _binary(op: str, sign: str, one: Expression, other: Expression, kind: SqlType) -> Expression:
+    nullable = one.nullable or other.nullable
+    return Expression(op, kind, f"({one.sql} {sign} {other.sql})", (one, other), nullable=nullable)
+
+
+def _word(value: int) -> Expression:
+    return Expression("literal", _WORD, str(value), value=value, nullable=False)
