@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.sql.jvm import Catalyst, Jvm, items, kind
+from headrace.sql.jvm import Catalyst, Jvm, items, kind, option
 
 _STAND_INS = {"HyperLogLogPlusPlus": "count_distinct", "MaxBy": "sum_distinct", "MinBy": "avg_distinct"}
 _ERRORS = (0.05, 0.04)  # tell COUNT(DISTINCT x) from that of several expressions; nothing is approximated
 _MARK = "Partial"
+_SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery")
 
 
 def is_kept_distinct(call: Jvm) -> bool:
@@ -38,6 +39,10 @@ def hidden_values(function: Jvm) -> list[Jvm] | None:
     return items(function.child().valExprs()) if kind(function.child()) == "CreateNamedStruct" else None
 
 
+def _has_subquery(plan: Jvm) -> bool:
+    return bool(items(plan.subqueries()))
+
+
 @dataclass(frozen=True)
 class DistinctCounts:
     """Replaces the counts, sums and averages of DISTINCT values in an analysed plan by stand-ins."""
@@ -45,23 +50,45 @@ class DistinctCounts:
     catalyst: Catalyst
 
     def hide(self, plan: Jvm) -> Jvm:
-        """The plan with stand-ins; the same object if it has no such aggregate."""
+        """The plan with stand-ins, in its subqueries too; the same object if it has no such aggregate."""
         children = items(plan.children())
         hidden = self.catalyst.with_children(plan, children, [self.hide(child) for child in children])
-        if kind(hidden) != "Aggregate":
-            return hidden
-        outputs = items(hidden.aggregateExpressions())
-        standing_in = [self._replaced(output) for output in outputs]
-        if all(old is new for old, new in zip(outputs, standing_in, strict=True)):
-            return hidden
-        grouping, sequence = hidden.groupingExpressions(), self.catalyst.seq(standing_in)
-        return hidden.copy(grouping, sequence, hidden.child(), hidden.hint())
+        return self._with_expressions(hidden) if kind(plan) == "Aggregate" or _has_subquery(plan) else hidden
+
+    def _with_expressions(self, plan: Jvm) -> Jvm:
+        """The plan with stand-ins in its own expressions; other nodes than these have no subquery with an aggregate."""
+        match kind(plan):
+            case "Aggregate":
+                if (outputs := self._all_replaced(plan.aggregateExpressions())) is not None:
+                    return plan.copy(plan.groupingExpressions(), outputs, plan.child(), plan.hint())
+            case "Project":
+                if (columns := self._all_replaced(plan.projectList())) is not None:
+                    return plan.copy(columns, plan.child())
+            case "Filter":
+                condition = plan.condition()
+                if (replaced := self._replaced(condition)) is not condition:
+                    return plan.copy(replaced, plan.child())
+            case "Join" if (on := option(plan.condition())) is not None and (replaced := self._replaced(on)) is not on:
+                some = self.catalyst.jvm.scala.Some(replaced)
+                return plan.copy(plan.left(), plan.right(), plan.joinType(), some, plan.hint())
+        return plan
+
+    def _all_replaced(self, sequence: Jvm) -> Jvm | None:
+        """A sequence of expressions with stand-ins; None if it has none."""
+        nodes = items(sequence)
+        replaced = [self._replaced(node) for node in nodes]
+        return self.catalyst.seq(replaced) if any(a is not b for a, b in zip(nodes, replaced, strict=True)) else None
 
     def _replaced(self, node: Jvm) -> Jvm:
         if kind(node) == "AggregateExpression":
             return self._stand_in(node) if is_kept_distinct(node) else node
         children = items(node.children())
-        return self.catalyst.with_children(node, children, [self._replaced(child) for child in children])
+        replaced = self.catalyst.with_children(node, children, [self._replaced(child) for child in children])
+        if kind(node) not in _SUBQUERIES:
+            return replaced
+        plan = node.plan()
+        hidden = self.hide(plan)
+        return replaced if hidden is plan else replaced.withNewPlan(hidden)
 
     def _stand_in(self, call: Jvm) -> Jvm:
         build = self.catalyst.expressions.aggregate
