@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headrace.relation import kernels, probing
 from headrace.relation.columns import positions_of, take_column
 from headrace.relation.kernels import Positions, Words
-from headrace.rings import Gathering, Group, Payload, concatenate, take
+from headrace.rings import Group, Payload, concatenate, gathers, take
 
 Values = dict[str, pa.Array]
 
@@ -162,7 +162,7 @@ def _sum_in_order(
     if groups == len(order):
         summed, first = take(payload, order), order
     else:
-        if isinstance(group, Gathering):
+        if gathers(group):
             summed = group.zeros(groups)
             group.gather(summed, payload, order, group_of)
         else:

@@ -22,7 +22,7 @@ from headrace.relation import kernels, probing
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Place, Run, Values, consolidate, refit, widen
 from headrace.relation.storedrun import StoredRun
-from headrace.rings import Gathering, Group, Payload
+from headrace.rings import Group, Payload, gathers
 
 AnyRun: TypeAlias = Run | StoredRun
 Router = Callable[[Words], NDArray[np.int32]]
@@ -133,7 +133,7 @@ class RunSet(Sequence[AnyRun]):
         total = group.zeros(m)
         if not found.shape[1]:
             return total
-        if isinstance(group, Gathering):
+        if gathers(group):
             edges = np.flatnonzero(np.diff(found[0], prepend=-1, append=-1))
             for start, stop in pairwise(edges):
                 run, positions = self.runs[found[0, start]], found[1, start:stop]

@@ -1,6 +1,6 @@
 """Rings: the algebra of payloads. One ring per file; `base` has the protocols, `laws` what they must obey."""
 
-from headrace.rings.base import Gathering, Group, Payload, Ring, concatenate, take
+from headrace.rings.base import Gathering, Group, Payload, Ring, concatenate, gathers, take
 from headrace.rings.covariance import Covariance
 from headrace.rings.double import Compensated
 from headrace.rings.integer import COUNT, Integer
@@ -19,6 +19,7 @@ __all__ = [
     "Product",
     "Ring",
     "concatenate",
+    "gathers",
     "take",
     "violations",
 ]

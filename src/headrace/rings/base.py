@@ -7,7 +7,7 @@ joins also multiply, so they ask for a `Ring`. Every operation takes and returns
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,13 +77,17 @@ class Ring(Group, Protocol):
         ...
 
 
-@runtime_checkable
-class Gathering(Protocol):
+class Gathering(Group, Protocol):
     """A group that adds picked elements in place, for payloads that are too wide to be copied first."""
 
     def gather(self, into: Payload, payload: Payload, positions: Positions, hits: Positions) -> None:
         """Add element `positions[j]` of a payload to element `hits[j]` of another, for each j."""
         ...
+
+
+def gathers(group: Group) -> TypeGuard[Gathering]:
+    """Whether a group adds in place. Each lookup and each sum asks it, and a protocol's own check is slow."""
+    return hasattr(group, "gather")
 
 
 def take(payload: Payload, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Payload:

@@ -91,11 +91,17 @@ class OpenRuns:
             files = frozenset(ref.name for state in own for ref in state.runs)
             mapped = sum(ref.bytes > runfile.SMALL for state in own for ref in state.runs)
             kept = _Together(own, files, mapped, self.of_all(root, in_buckets, buckets))
+            self._make_room(mapped)
         with self._lock:
             self._together[key] = kept
-            while len(self._together) > 1 and 2 * sum(k.mapped for k in self._together.values()) > self._limits[True]:
-                self._together.popitem(last=False)
         return kept.runs.after(self.opened(root, states.get(RECENT, _EMPTY)), router)
+
+    def _make_room(self, mapped: int) -> None:
+        """Close runs that are open together and were used least recently, before others with mapped files come."""
+        with self._lock:
+            mapped += sum(kept.mapped for kept in self._together.values())
+            while self._together and 2 * mapped > self._limits[True]:
+                mapped -= self._together.popitem(last=False)[1].mapped
 
     def everything(self, root: str, states: Mapping[int, BucketState]) -> list[StoredRun]:
         """Open the runs of all buckets as they are."""
