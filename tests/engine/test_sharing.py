@@ -22,6 +22,7 @@ from headrace.cli.main import app
 from headrace.engine.looking import Look
 from headrace.engine.sharing import Sharing
 from headrace.errors import SchemaError, StepFailedError
+from headrace.thrifty.share.benefit import Work
 
 TABLES = {
     "orders": ("id BIGINT NOT NULL, shop BIGINT, day INT, price DECIMAL(10, 2), note STRING", "id"),
@@ -39,7 +40,10 @@ BOARD = {
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let views share whatever can be shared, worth it or not."""
-    monkeypatch.setattr(Sharing, "_work", lambda self, views: lambda blocks: 1.0)
+    # The more freely they share, the better: with masks, and in orders that are not their own.
+    work: Work = lambda blocks, manner: 1.0 + 0.1 * manner.exact + 0.01 * manner.own_orders  # noqa: E731
+    monkeypatch.setattr(Sharing, "_work", lambda self, views: work)
+    monkeypatch.setattr(Sharing, "_known", lambda self, views: {*TABLES})
 
 
 def opened(spark: SparkSession, location: Path, **options: Any) -> hr.Engine:
@@ -123,20 +127,36 @@ def answer(view: hr.View) -> Counter[str]:
     return Counter(_text(tuple(row.values())) for row in view.to_arrow().to_pylist())
 
 
+# The same tables in other orders, and some of them only: (orders, shops, items) by their letters.
+JOINS = {
+    "os": JOIN,
+    "so": "shops s JOIN orders o ON o.shop = s.id",
+    "oi": "orders o JOIN items i ON i.order_id = o.id",
+    "osi": THREE,
+    "ios": "items i JOIN orders o ON i.order_id = o.id JOIN shops s ON o.shop = s.id",
+    "osio": f"{THREE} JOIN orders p ON p.id = i.units",
+    "osis": f"{THREE} JOIN shops t ON t.id = i.units",
+}
+
+
 def random_query(rng: random.Random) -> str:
-    """A query over one of two joins, with filters, columns and aggregates of its own."""
-    three = rng.random() < 0.5
-    filters = ["o.day < 3", "o.price >= 4", "s.city = 'Rome'", "s.size IN (1, 2)", "o.note IS NOT NULL", "s.size <> 2"]
-    filters += ["i.what = 'nut'", "i.units > 1"] if three else []
-    chosen = rng.sample(filters, rng.choice([0, 1, 1, 2]))
+    """A query over a join of some tables in some order, with filters, columns and aggregates of its own."""
+    tables = rng.choice(list(JOINS))
+    filters = {
+        "o": ["o.day < 3", "o.price >= 4", "o.note IS NOT NULL"],
+        "s": ["s.city = 'Rome'", "s.size IN (1, 2)", "s.size <> 2"],
+        "i": ["i.what = 'nut'", "i.units > 1"],
+    }
+    able = [text for table in {*tables} for text in filters[table]]
+    chosen = rng.sample(sorted(able), rng.choice([0, 1, 1, 2]))
     where = f" WHERE {' AND '.join(chosen)}" if chosen else ""
-    columns = ["o.day", "s.city", "s.size", "o.note", *(["i.what"] if three else [])]
-    keys = rng.sample(columns, rng.randint(1, 2))
+    columns = {"o": ["o.day", "o.note"], "s": ["s.city", "s.size"], "i": ["i.what"]}
+    keys = rng.sample(sorted({text for table in {*tables} for text in columns[table]}), rng.randint(1, 2))
     if rng.random() < 0.25:
-        return f"SELECT {', '.join(['o.id', *keys])} FROM {THREE if three else JOIN}{where}"
+        return f"SELECT {', '.join(['o.id', *keys])} FROM {JOINS[tables]}{where}"
     values = ["COUNT(*) AS n", "SUM(o.price) AS p", "MIN(o.price) AS low", "COUNT(DISTINCT o.shop) AS shops"]
     named = ", ".join([*(f"{key} AS k{i}" for i, key in enumerate(keys)), *rng.sample(values, rng.randint(1, 2))])
-    return f"SELECT {named} FROM {THREE if three else JOIN}{where} GROUP BY {', '.join(keys)}"
+    return f"SELECT {named} FROM {JOINS[tables]}{where} GROUP BY {', '.join(keys)}"
 
 
 @pytest.mark.parametrize("executor", ["inline", "auto"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,11 @@ from headrace.plan import native
 from headrace.plan.expression import Expression, column
 from headrace.plan.tree import Feed, Field, Join, JoinKind, Port, Tree
 from headrace.relation.types import SqlType
-from headrace.thrifty.share.benefit import Sample, clusters, work_of
+from headrace.thrifty.share.benefit import ALL_MANNERS, EXACT_MANNERS, Cluster, Sample, Work, clusters, work_of
 from headrace.thrifty.share.blocks import Block, blocks_of, is_total
 from headrace.thrifty.share.masks import BITS, any_of, both, has, is_mask, mask_of
 from headrace.thrifty.share.merge import merged
+from headrace.thrifty.share.orders import Manner
 from headrace.thrifty.share.plan import planned
 
 INT, TEXT, TRUTH = SqlType("bigint"), SqlType("string"), SqlType("boolean")
@@ -127,7 +129,7 @@ def test_masks_have_a_bit_per_query(seed: int) -> None:
     def passes(condition: Expression | None, number: int | None) -> bool:
         return condition is None or (number is not None and number < int(condition.args[1].value))  # type: ignore[call-overload]
 
-    mask, other = mask_of(conditions), mask_of(others)
+    mask, other = mask_of(dict(enumerate(conditions))), mask_of(dict(enumerate(others)))
     assert len(mask) == 3
     assert all(map(is_mask, mask))
     joined = both(mask, other)
@@ -175,24 +177,31 @@ def test_a_subplan_is_used_again_and_nothing_is_filled() -> None:
 
     optional = {"orders": (), "shops": ()}
 
-    def share(blocks: Sequence[Block]) -> float:
+    known = ("orders", "shops")
+
+    def share(blocks: Sequence[Block], manner: Manner) -> float:
         return 1.0
 
-    first = planned({"a": view("price"), "b": view("day", "price")}, optional, share, {})
+    first = planned({"a": view("price"), "b": view("day", "price")}, optional, share, {}, known)
     assert list(first) == ["~1"]
-    more = planned({"a": view("price"), "b": view("day", "price"), "c": view("day")}, optional, share, first)
+    more = planned({"a": view("price"), "b": view("day", "price"), "c": view("day")}, optional, share, first, known)
     assert more["~1"].kernel == first["~1"].kernel  # it has the column already
     assert more["~1"].views == ("a", "b", "c")
-    wider = planned({"a": view("price"), "b": view("day", "price"), "c": view("units")}, optional, share, more)
+    wider = planned({"a": view("price"), "b": view("day", "price"), "d": view("units")}, optional, share, more, known)
     assert list(wider) == ["~2"]
-    fewer = planned({"b": view("day", "price"), "c": view("units")}, optional, share, wider)
+    fewer = planned({"b": view("day", "price"), "d": view("units")}, optional, share, wider, known)
     assert fewer["~2"].kernel == wider["~2"].kernel
-    last = planned({"b": view("day", "price")}, optional, share, fewer)
+    last = planned({"b": view("day", "price")}, optional, share, fewer, known)
     assert (last["~2"].kernel, last["~2"].views) == (wider["~2"].kernel, ("b",))
-    assert planned({"d": view("day", "price")}, optional, share, last) == {}
+    assert planned({"e": view("day", "price")}, optional, share, last, known) == {}
 
 
 # -- is it worth it -------------------------------------------------------------------------------------------------
+
+
+def split(blocks: Sequence[Block], work: Work, before: Any = (), manners: Any = ALL_MANNERS) -> list[list[int]]:
+    now = [Cluster(tuple(part), ALL_MANNERS[-1]) for part in before]
+    return [list(cluster.blocks) for cluster in clusters(blocks, work, now, manners)]
 
 
 def partitions(of: Sequence[int]) -> Iterator[list[list[int]]]:
@@ -228,9 +237,9 @@ def test_clusters_beside_all_ways_to_share(seed: int) -> None:
     work = work_of(samples)
 
     def total(split: Sequence[Sequence[int]]) -> float:
-        return sum(work([blocks[i] for i in part]) or 0.0 for part in split)
+        return sum(min(work([blocks[i] for i in part], manner) for manner in ALL_MANNERS) for part in split)
 
-    found = clusters(blocks, work)
+    found = split(blocks, work)
     assert sorted(i for part in found for i in part) == list(range(5))
     equal = [{i for i in range(5) if bounds[i] == bound} for bound in dict.fromkeys(bounds)]
     able = [split for split in partitions(range(5)) if all(any(one <= {*part} for part in split) for one in equal)]
@@ -241,7 +250,7 @@ def test_nothing_is_known_of_empty_tables() -> None:
     one = block(join(orders("shop", "price", where=less("day", 3)), shops("id"), ("l1",)))
     same = block(join(orders("shop", "day", where=less("day", 3)), shops("id"), ("l1",)))
     other = block(join(orders("shop", "price", where=less("day", 4)), shops("id"), ("l1",)))
-    assert clusters([one, other, same], work_of({})) == [[0, 2], [1]]
+    assert split([one, other, same], work_of({}), manners=EXACT_MANNERS) == [[0, 2], [1]]
 
 
 def test_what_is_shared_stays_so_unless_another_split_is_clearly_better() -> None:
@@ -250,12 +259,12 @@ def test_what_is_shared_stays_so_unless_another_split_is_clearly_better() -> Non
     for changed, alone, kept in ((600.0, [[0], [1]], [[0, 1]]), (1e5, [[0, 1]], [[0, 1]])):
         rows = pa.table({name: np.arange(1000) for name in ("day", "price", "shop")})
         work = work_of({"orders": Sample(rows, changed), "shops": Sample(pa.table({"id": [1]}), 1.0)})
-        assert clusters([every, most], work) == alone
-        assert clusters([every, most], work, [[0, 1]]) == kept
+        assert split([every, most], work) == alone
+        assert split([every, most], work, [[0, 1]]) == kept
     few = block(join(orders("shop", "day", "price", "name", where=less("day", 3)), shops("id"), ("l1", "l2", "l3")))
     rows = rows.append_column("name", pa.array(["n"] * 1000))
     work = work_of({"orders": Sample(rows, 1e5), "shops": Sample(pa.table({"id": [1]}), 1.0)})
-    assert clusters([every, few], work, [[0, 1]]) == [[0], [1]]
+    assert split([every, few], work, [[0, 1]]) == [[0], [1]]
 
 
 def test_keys_that_must_not_be_null_are_no_difference() -> None:
@@ -271,4 +280,4 @@ def test_a_selective_view_does_not_share_with_one_that_takes_all() -> None:
     every = block(join(orders("shop", "price"), shops("id"), ("l1",)))
     few = block(join(orders("shop", "day", "price", "name", where=less("day", 30)), shops("id"), ("l1", "l2", "l3")))
     half = block(join(orders("shop", "price", where=less("day", 900)), shops("id"), ("l1",)))
-    assert clusters([every, few, half], work_of(samples)) == [[0, 2], [1]]
+    assert split([every, few, half], work_of(samples)) == [[0, 2], [1]]

@@ -25,6 +25,7 @@ from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
+from headrace.thrifty.share.orders import Manner
 from headrace.thrifty.share.plan import Shared, given_to, planned
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Sharing:
             name: frozenset(column.name for column in schema.columns if column.nullable)
             for name, schema in self._catalogue.schemas.items()
         }
-        after = {} if self.mode == OFF else planned(able, optional, self._work(able), before)
+        after = {} if self.mode == OFF else planned(able, optional, self._work(able), before, self._known(able))
         if after == before:
             return
         try:
@@ -81,16 +82,19 @@ class Sharing:
         self._catalogue.share(after)
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
 
+    def _known(self, views: Mapping[str, TreeView]) -> set[str]:
+        """The tables whose rows tell what conditions have in common; none, if only equal ones are to be shared."""
+        tables = {table for kernel in views.values() for table in kernel.tree.tables}
+        return set() if self.mode == EXACT else {table for table in tables if self._store.latest.rows(table)}
+
     def _work(self, views: Mapping[str, TreeView]) -> Work:
-        """Estimates work by samples of the tables; for "exact", nothing is known of views with different conditions."""
-        if self.mode == EXACT:
-            return lambda blocks: None
+        """Estimates work by samples of the tables."""
         found: list[Work] = []
 
-        def work(blocks: Sequence[Block]) -> float | None:
+        def work(blocks: Sequence[Block], manner: Manner) -> float:
             if not found:  # rows are read only if there are views to be compared
                 found.append(work_of(self._samples(views)))
-            return found[0](blocks)
+            return found[0](blocks, manner)
 
         return work
 

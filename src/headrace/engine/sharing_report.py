@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.engine.catalogue import Catalogue
@@ -16,8 +16,9 @@ from headrace.explain.words import counted, cut, listed, one_line
 from headrace.operators.traffic import cost_of
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Feed, Tree
-from headrace.thrifty.share.blocks import blocks_of
+from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.masks import is_mask
+from headrace.thrifty.share.orders import pairs_of
 from headrace.thrifty.share.plan import Shared
 
 _LONG = 160  # characters of a condition
@@ -110,8 +111,8 @@ def _one(name: str, shared: Shared, reader: Reader) -> SharedReport:
         views=shared.views,
         tables=kernel.tree.tables,
         operators=len(kernel.tree.nodes),
-        instead_of=len(shared.members) * len(kernel.tree.nodes),
-        differ_on=tuple(feed.table for feed in _leaves(kernel.tree) if any(map(is_mask, feed.outputs))),
+        instead_of=sum(member.joins for member in shared.members),
+        differ_on=tuple(dict.fromkeys(f.table for f in _leaves(kernel.tree) if any(map(is_mask, f.outputs)))),
         entries=sum(run.rows for state in states for run in state.runs),
         bytes=sum(run.bytes for state in states for run in state.runs),
         rows=sum(rows for rows, _ in cost.values()),
@@ -140,16 +141,19 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
         return "one of its tables keeps no rows, from which a shared subplan could be filled"
     if not (blocks := blocks_of(view.kernel.tree)):
         return "it has no inner join of tables by equal keys alone; other operators are not shared"
-    mine = {repr(block.skeleton.shape) for block in blocks.values()}
+    mine = _pairs(blocks)
     others = [
         name
         for name, other in catalogue.views.items()
-        if other is not view and isinstance(other.kernel, TreeView)
-        if mine & {repr(block.skeleton.shape) for block in blocks_of(other.kernel.tree).values()}
+        if other is not view and isinstance(other.kernel, TreeView) and mine & _pairs(blocks_of(other.kernel.tree))
     ]
     if others:
-        return f"it has joins in common with {listed(others)}, but other filters: sharing them was not found worth it"
+        return f"it has joins in common with {listed(others)}: to share them would be more work, as estimated"
     return "no other view joins the same tables by the same keys"
+
+
+def _pairs(blocks: Mapping[int, Block]) -> set[str]:
+    return {pair for block in blocks.values() for pair in pairs_of(block)}
 
 
 def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
@@ -164,10 +168,10 @@ def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
         text = getattr(node, "text", "")
         lines.append((0, f"[{number}] {listed(sources)} on {cut(one_line(text), _LONG)}"))
     yield Outline(tuple(lines))
-    yield Table(("view", "operator", "rows"), tuple(_member_rows(shared, catalogue)))
+    yield Table(("view", "operator", "given by", "rows"), tuple(_member_rows(shared, catalogue)))
 
 
-def _member_rows(shared: Shared, catalogue: Catalogue) -> Iterator[tuple[str, str, str]]:
+def _member_rows(shared: Shared, catalogue: Catalogue) -> Iterator[tuple[str, str, str, str]]:
     """Which rows each member wants, in the words of its own tree."""
     for member in shared.members:
         kernel = catalogue.views[member.view].kernel
@@ -175,7 +179,7 @@ def _member_rows(shared: Shared, catalogue: Catalogue) -> Iterator[tuple[str, st
         inside = kernel.tree.from_top(member.number)
         conditions = (f.condition for number, _, _, f in kernel.tree.feeds() if number in inside)
         wanted = [one_line(condition.sql) for condition in conditions if condition is not None]
-        yield member.view, f"[{member.number}]", cut(" AND ".join(wanted), _LONG) or "all"
+        yield member.view, f"[{member.number}]", f"[{member.feed.producer}]", cut(" AND ".join(wanted), _LONG) or "all"
 
 
 def _graph(found: list[SharedReport], catalogue: Catalogue) -> Graph:

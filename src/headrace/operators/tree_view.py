@@ -121,7 +121,9 @@ class TreeView(ViewKernel):
 
     @cached_property
     def own(self) -> frozenset[int]:
-        """The operators that run here."""
+        """The operators that run here: those that the answer needs, or all of a shared subplan."""
+        if not self.answers:
+            return frozenset(range(len(self.tree.nodes)))
         return self.tree.from_top(len(self.tree.nodes) - 1, self.given)
 
     @property
@@ -334,14 +336,15 @@ class TreeView(ViewKernel):
             if run.rows and (bucket == 0 or part not in self._shared):
                 done.runs[part] = run
                 done.live[part] = operator.live[part]
-        if bucket == 0 or len(self.placement.places[number].everywhere) < 2:  # work done by all buckets counts once
+        once = bucket == 0 or len(self.placement.places[number].everywhere) < 2  # what all buckets do counts once
+        if once:
             _count(done, number, self._traffic(number, operator, changes, bucket))
         if self._is_answer(number):
             return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
         if changes is not None and changes.rows:
             for feed_id, feed in self._readers[number]:
                 self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)
-            for one in self.followers:
+            for one in self.followers if once else ():
                 if one.kernel.given[one.number].feed.producer == number:
                     done.sent.extend(one.kernel.received(one, changes, bucket))
         return done

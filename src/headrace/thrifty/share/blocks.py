@@ -7,13 +7,13 @@ the query reads, each an expression over the columns of one table.
 
 The sides of an inner join may be exchanged, and its keys may be written in any order. A skeleton has them in an order
 of its own, so these differences do not count. A table is named by its path from the root: "01" is the second table of
-the first side.
+the first side. In which order the tables of a block are joined is part of its skeleton; `orders` changes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.plan import native
 from headrace.plan.expression import Expression
@@ -45,6 +45,10 @@ class Value:
     def below(self, side: str) -> Value:
         """The same value, seen from the join above."""
         return replace(self, path=side + self.path)
+
+    def above(self, at: str) -> Value:
+        """The same value, seen from a join below that has it."""
+        return replace(self, path=self.path[len(at) :])
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,20 @@ class Joined:
 Skeleton = Leaf | Joined
 
 
+def joined(
+    sides: Sequence[Skeleton], pairs: Sequence[tuple[Value, Value]], safe: Sequence[bool]
+) -> tuple[Joined, tuple[int, int]]:
+    """Join two skeletons by pairs of values, one of each side; the second result says which side comes first."""
+
+    def order(at: int) -> str:
+        return repr((sides[at].shape, sorted(repr(values[at].shape) for values in pairs)))
+
+    first, second = sorted((0, 1), key=order)
+    keys = [Key((values[first], values[second]), one) for values, one in zip(pairs, safe, strict=True)]
+    keys.sort(key=lambda key: repr(key.shape))
+    return Joined((sides[first], sides[second]), tuple(keys)), (first, second)
+
+
 @dataclass(frozen=True)
 class Block:
     """A subplan of inner joins.
@@ -99,6 +117,7 @@ class Block:
     sources : the name that each table has in the tree, by path.
     given : per field that the operator gives, its value.
     joins : how many operators the block has.
+    inner : the blocks within it, by path.
     """
 
     number: int
@@ -107,6 +126,7 @@ class Block:
     sources: Mapping[str, str]
     given: Mapping[str, Value]
     joins: int
+    inner: Mapping[str, Block] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +138,7 @@ class _Side:
     sources: Mapping[str, str]
     fields: Mapping[str, Value]
     joins: int
+    inner: Mapping[str, Block]
 
     def below(self, side: str) -> _Side:
         return _Side(
@@ -126,6 +147,7 @@ class _Side:
             {side + path: source for path, source in self.sources.items()},
             {name: value.below(side) for name, value in self.fields.items()},
             self.joins,
+            {side + path: block for path, block in self.inner.items()},
         )
 
 
@@ -149,23 +171,17 @@ def _block(number: int, node: Join, known: Mapping[int, Block]) -> Block | None:
     names = [[field.name for field in port.fields[: node.keys]] for port in node.ports]
     pairs = [(left.fields[a], right.fields[b]) for a, b in zip(*names, strict=True)]
 
-    def order(pair: tuple[int, _Side]) -> str:
-        at, side = pair
-        return repr((side.skeleton.shape, sorted(repr(values[at].shape) for values in pairs)))
-
-    ordered = sorted(enumerate((left, right)), key=order)
-    sides = [side.below(str(i)) for i, (_, side) in enumerate(ordered)]
-    at = [original for original, _ in ordered]
-    keys = [Key((values[at[0]], values[at[1]]), safe) for values, safe in zip(pairs, node.safe, strict=True)]
-    keys.sort(key=lambda key: repr(key.shape))
+    skeleton, at = joined((left.skeleton, right.skeleton), pairs, node.safe)
+    sides = [(left, right)[original].below(str(i)) for i, original in enumerate(at)]
     fields = {**sides[0].fields, **sides[1].fields}
     return Block(
         number,
-        Joined((sides[0].skeleton, sides[1].skeleton), tuple(keys)),
+        skeleton,
         {**sides[0].conditions, **sides[1].conditions},
         {**sides[0].sources, **sides[1].sources},
         {name: fields[name] for name in node.outputs},
         1 + left.joins + right.joins,
+        {**sides[0].inner, **sides[1].inner},
     )
 
 
@@ -178,12 +194,13 @@ def _side(port: Port, known: Mapping[int, Block], strict: Collection[int]) -> _S
     names = [field.name for field in port.fields]
     if feed.producer is None:
         fields = {name: Value("", output) for name, output in zip(names, feed.outputs, strict=True)}
-        return _Side(Leaf(feed.table), {"": feed.condition}, {"": feed.source}, fields, 0)
+        return _Side(Leaf(feed.table), {"": feed.condition}, {"": feed.source}, fields, 0, {})
     block = known.get(feed.producer)
     if block is None or feed.condition is not None or any(output.op != "column" for output in feed.outputs):
         return None
     fields = {name: block.given[str(output.value)] for name, output in zip(names, feed.outputs, strict=True)}
-    return _Side(block.skeleton, block.conditions, block.sources, fields, block.joins)
+    inner = {"": block, **block.inner}
+    return _Side(block.skeleton, block.conditions, block.sources, fields, block.joins, inner)
 
 
 def is_total(expression: Expression) -> bool:

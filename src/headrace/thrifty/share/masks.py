@@ -8,7 +8,7 @@ queries; more queries take more words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 
 from headrace.plan.expression import Expression
@@ -20,20 +20,21 @@ _WORD, _TRUTH = SqlType("bigint"), SqlType("boolean")
 Mask = tuple[Expression, ...]
 
 
-def mask_of(conditions: Sequence[Expression | None]) -> Mask:
+def mask_of(conditions: Mapping[int, Expression | None]) -> Mask:
     """The mask of a row by the condition of each query; None is the condition of a query that wants all rows."""
     words = []
-    for start in range(0, len(conditions), BITS):
-        own = conditions[start : start + BITS]
-        always = sum(1 << i for i, condition in enumerate(own) if condition is None)
-        bits = [_if(condition, 1 << i) for i, condition in enumerate(own) if condition is not None]
+    for start in range(0, max(conditions) + 1, BITS):
+        own = {query - start: one for query, one in conditions.items() if start <= query < start + BITS}
+        always = sum(1 << i for i, condition in own.items() if condition is None)
+        bits = [_if(condition, 1 << i) for i, condition in own.items() if condition is not None]
         words.append(reduce(_or, bits, _word(always)) if always or not bits else reduce(_or, bits))
     return tuple(words)
 
 
 def both(one: Mask, other: Mask) -> Mask:
     """The queries that want both of two rows."""
-    return tuple(_binary("BitwiseAnd", "&", a, b, _WORD) for a, b in zip(one, other, strict=True))
+    # Queries beyond the end of the shorter mask do not want its row.
+    return tuple(_binary("BitwiseAnd", "&", a, b, _WORD) for a, b in zip(one, other, strict=False))
 
 
 def has(mask: Mask, query: int) -> Expression:
@@ -42,9 +43,16 @@ def has(mask: Mask, query: int) -> Expression:
     return _not_zero(_binary("BitwiseAnd", "&", word, _word(1 << (query % BITS)), _WORD))
 
 
-def any_of(mask: Mask) -> Expression:
-    """Whether a row belongs to any query."""
-    return disjunction([_not_zero(word) for word in mask])
+def any_of(mask: Mask, queries: Collection[int] | None = None) -> Expression:
+    """Whether a row belongs to any of some queries; to any at all, if none are named."""
+    if queries is None:
+        return disjunction([_not_zero(word) for word in mask])
+    terms = []
+    for i, word in enumerate(mask):
+        bits = sum(1 << (query % BITS) for query in queries if query // BITS == i)
+        if bits:
+            terms.append(_not_zero(_binary("BitwiseAnd", "&", word, _word(bits), _WORD)))
+    return disjunction(terms)
 
 
 def disjunction(terms: Sequence[Expression]) -> Expression:

@@ -1,22 +1,22 @@
 """Which views share which subplans.
 
-Blocks of all views are grouped by their skeletons, and the blocks of a group are clustered by what sharing is worth
-(`benefit`). Larger blocks come first: what is inside a shared block is shared with it. A shared subplan that is there
-already is used as it is as long as it has all that its members read, so that a view which joins or leaves costs the
-others nothing; even the last one reads on from it.
+The largest blocks of all views are grouped: blocks without a pair of tables in common have nothing to share. The blocks
+of a group are clustered by what sharing is worth (`benefit`), and each cluster gets a subplan in an order that its
+members have in common (`orders`). A shared subplan that is there already is used as it is as long as it has all that
+its members read, so that a view which joins or leaves costs the others nothing; even the last one reads on from it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.operators.tree_view import Given, TreeView
 from headrace.plan.tree import Feed
-from headrace.thrifty.share.benefit import Work, clusters
-from headrace.thrifty.share.blocks import Block, blocks_of, shape_of
+from headrace.thrifty.share.benefit import ALL_MANNERS, EXACT_MANNERS, Cluster, Work, clusters
+from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.merge import merged
+from headrace.thrifty.share.orders import Manner, in_common_order, leaves_of, pairs_of
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,22 @@ class Member:
 
     Parameters
     ----------
-    reads : a fingerprint of what the view reads there: rows and values.
+    joins : how many joins of the view the subplan stands for.
     """
 
     view: str
     number: int
     feed: Feed
-    reads: str
+    joins: int
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A subplan that several views share; its kernel knows nothing of them."""
+    """A subplan that several views share, in some manner; its kernel knows nothing of them."""
 
     kernel: TreeView
     members: tuple[Member, ...]
+    manner: Manner
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -62,7 +63,15 @@ class Shared:
 class _Candidate:
     view: str
     block: Block
-    covered: frozenset[int]  # the operators of the view that the block stands for
+
+    def members_of(self, shared: Shared) -> list[Member]:
+        """The operators of the block in whose place a shared subplan gives rows."""
+        numbers = {self.block.number, *(inner.number for inner in self.block.inner.values())}
+        return [member for member in shared.members if member.view == self.view and member.number in numbers]
+
+    @property
+    def tables(self) -> set[str]:
+        return {leaf.table for _, leaf in leaves_of(self.block.skeleton, "")}
 
 
 def given_to(view: str, shared: Mapping[str, Shared]) -> dict[int, Given]:
@@ -80,6 +89,7 @@ def planned(
     optional: Mapping[str, Collection[str]],
     work: Work,
     before: Mapping[str, Shared],
+    known: Collection[str],
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -87,81 +97,86 @@ def planned(
     ----------
     views : the views that may share, without any sharing.
     optional : the columns of each table that may be NULL.
-    work : estimates the work of a subplan; by it, members with different conditions share or do not.
+    work : estimates the work of clusters of blocks; by it, blocks share or do not.
     before : what is shared now.
+    known : tables whose rows are known well enough to tell how many rows different conditions have in common. Over
+        other tables, only joins with equal conditions are shared.
     """
     out: dict[str, Shared] = {}
-    free = {view: set(range(len(kernel.tree.nodes))) for view, kernel in views.items()}
     for group in _groups(views):
-        able = [one for one in group if one.covered <= free[one.view]]
-        now = _now(able, before)
-        for cluster in clusters([one.block for one in able], work, now):
-            members = [able[i] for i in cluster]
-            if len(members) < 2 and cluster not in now:
+        all_known = {*known}.issuperset(table for one in group for table in one.tables)
+        now = _now(group, before)
+        manners = ALL_MANNERS if all_known else EXACT_MANNERS
+        for cluster in clusters([one.block for one in group], work, now, manners):
+            if len(cluster.blocks) < 2 and all(cluster.blocks != one.blocks for one in now):
                 continue
-            for one in members:
-                free[one.view] -= one.covered
-            made = _made(members, views, optional)
-            name, kept = next(
-                ((n, found) for n, old in before.items() if n not in out and (found := _reused(old, made)) is not None),
-                (_new_name({*before, *out}), made),
-            )
-            out[name] = kept
+            members = [group[i] for i in cluster.blocks]
+            if (kept := _kept(members, before)) is not None:
+                out |= kept
+                continue
+            made = _made(members, views, optional, cluster.manner)
+            if not made.members:
+                continue
+            same = (n for n, old in before.items() if n not in out and old.kernel.tree == made.kernel.tree)
+            name = next(same, None) or _new_name({*before, *out})
+            out[name] = replace(before[name], members=made.members) if name in before else made
     return out
 
 
-def _now(candidates: list[_Candidate], before: Mapping[str, Shared]) -> list[list[int]]:
-    """Which of some candidates share a subplan now, by their positions."""
-    at = {(one.view, one.block.number, _reads(one.block)): i for i, one in enumerate(candidates)}
-    found = [[(m.view, m.number, m.reads) for m in shared.members] for shared in before.values()]
-    parts = [[at[member] for member in members if member in at] for members in found]
-    return [part for part in parts if part]
+def _now(candidates: list[_Candidate], before: Mapping[str, Shared]) -> list[Cluster]:
+    """Which of some candidates share a subplan now."""
+    found = (
+        Cluster(tuple(i for i, one in enumerate(candidates) if one.members_of(shared)), shared.manner)
+        for shared in before.values()
+    )
+    return [cluster for cluster in found if cluster.blocks]
+
+
+def _kept(candidates: list[_Candidate], before: Mapping[str, Shared]) -> dict[str, Shared] | None:
+    """The shared subplan that all of some candidates read already, with only these as its members; None if none is."""
+    for name, shared in before.items():
+        own = [one.members_of(shared) for one in candidates]
+        if all(own):
+            return {name: replace(shared, members=tuple(member for found in own for member in found))}
+    return None
 
 
 def _groups(views: Mapping[str, TreeView]) -> list[list[_Candidate]]:
-    """Blocks that can be shared, the largest first."""
-    found: dict[str, list[_Candidate]] = {}
+    """The largest blocks of all views, in groups that have pairs of tables in common."""
+    groups: list[tuple[set[str], list[_Candidate]]] = []
     for view, kernel in views.items():
         blocks = blocks_of(kernel.tree)
-        for block in blocks.values():
-            key = repr(block.skeleton.shape)
-            found.setdefault(key, []).append(_Candidate(view, block, kernel.tree.from_top(block.number)))
-    return sorted(found.values(), key=lambda group: (-group[0].block.joins, -len(group)))
+        inside = {inner.number for block in blocks.values() for inner in block.inner.values()}
+        for block in (block for number, block in blocks.items() if number not in inside):
+            pairs, members = pairs_of(block), [_Candidate(view, block)]
+            for group in [group for group in groups if group[0] & pairs]:
+                groups.remove(group)
+                pairs, members = pairs | group[0], [*group[1], *members]
+            groups.append((pairs, members))
+    return [members for _, members in groups]
 
 
-def _made(members: list[_Candidate], views: Mapping[str, TreeView], optional: Mapping[str, Collection[str]]) -> Shared:
-    result = merged([one.block for one in members], optional)
-    first = views[members[0].view]
+def _made(
+    members: list[_Candidate], views: Mapping[str, TreeView], optional: Mapping[str, Collection[str]], manner: Manner
+) -> Shared:
+    reads = in_common_order([one.block for one in members], manner)
+    read = [(one.view, block) for one, own in zip(members, reads, strict=True) for block in own]
+    result = merged([block for _, block in read], optional, exact=manner.exact)
     sizes = {
-        source: max(views[one.view].sizes.get(own, 0) for one, own in zip(members, names, strict=True))
+        source: max(views[read[i][0]].sizes.get(own, 0) for i, own in names.items())
         for source, names in result.sources.items()
     }
+    first = views[members[0].view]
     static, growing = (_all(getattr(views[one.view], what) for one in members) for what in ("static", "growing"))
     kernel = TreeView(result.tree, first.seed, first.buckets, sizes, static, growing, answers=False)
-    feeds = zip(members, result.feeds, strict=True)
-    made = (Member(one.view, one.block.number, feed, _reads(one.block)) for one, feed in feeds)
-    return Shared(kernel, tuple(made))
-
-
-def _reads(block: Block) -> str:
-    conditions = sorted((path, shape_of(condition)) for path, condition in block.conditions.items())
-    values = [value.shape for value in block.given.values()]
-    return hashlib.sha256(repr((conditions, values)).encode()).hexdigest()[:16]
+    made = (
+        Member(view, block.number, feed, block.joins) for (view, block), feed in zip(read, result.feeds, strict=True)
+    )
+    return Shared(kernel, tuple(made), manner)
 
 
 def _all(found: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*found)
-
-
-def _reused(old: Shared, made: Shared) -> Shared | None:
-    """A shared subplan that has all that new members read, with them as its members; None if it lacks something."""
-    if old.kernel.tree == made.kernel.tree:
-        return replace(old, members=made.members)
-    known = {(member.view, member.number, member.reads): member for member in old.members}
-    kept = [known.get((member.view, member.number, member.reads)) for member in made.members]
-    if any(member is None for member in kept):
-        return None
-    return replace(old, members=tuple(member for member in kept if member is not None))
 
 
 def _new_name(taken: Collection[str]) -> str:
