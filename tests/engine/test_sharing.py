@@ -258,7 +258,7 @@ def test_more_queries_than_a_word_has_bits(
     }
     with opened(spark, tmp_path / "state") as engine:
         update = engine._sharing.update
-        monkeypatch.setattr(engine._sharing, "update", lambda *given: None)  # once, when all views are there
+        monkeypatch.setattr(engine._sharing, "update", lambda **given: None)  # once, when all views are there
         for name, sql in queries.items():
             engine.view(name, sql, strategy="operators")
         engine.apply(changing.change())

@@ -256,7 +256,7 @@ def test_nothing_is_known_of_empty_tables() -> None:
 def test_what_is_shared_stays_so_unless_another_split_is_clearly_better() -> None:
     every = block(join(orders("shop", "price"), shops("id"), ("l1",)))
     most = block(join(orders("shop", "price", where=less("day", 900)), shops("id"), ("l1",)))
-    for changed, alone, kept in ((600.0, [[0], [1]], [[0, 1]]), (1e5, [[0, 1]], [[0, 1]])):
+    for changed, alone, kept in ((2000.0, [[0], [1]], [[0, 1]]), (1e5, [[0, 1]], [[0, 1]])):
         rows = pa.table({name: np.arange(1000) for name in ("day", "price", "shop")})
         work = work_of({"orders": Sample(rows, changed), "shops": Sample(pa.table({"id": [1]}), 1.0)})
         assert split([every, most], work) == alone

@@ -387,7 +387,7 @@ class Engine:
                 goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
             handle = self._add_view(name, planned)
-            self._sharing.update()
+            self._sharing.update(fresh=[name])
             return handle
 
     def drop(self, name: str) -> None:
@@ -407,7 +407,7 @@ class Engine:
             self._catalogue.remove(name)
             stored_plans.remove(self._store, name)
             self._sql.unregister(name)
-            self._sharing.update()
+            self._sharing.update(fresh=())
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -469,14 +469,14 @@ class Engine:
             if planned.definition.freshness is not None and freshness is None:
                 self.refresh(name)  # from now on nothing may wait
             if freshness is not None:
-                self._sharing.update(without=[name])
+                self._sharing.update(without=[name], fresh=())
                 planned = self._catalogue.views[name]
             changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
             progress = self._maintenance.goals.changed(name, planned, freshness).to_json()
             record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})
-            self._sharing.update()
+            self._sharing.update(fresh=[name])
             self._scheduler.wake()
 
     def quarantine(self, table: str) -> pa.Table:

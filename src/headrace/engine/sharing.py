@@ -59,8 +59,11 @@ class Sharing:
         self._statistics = statistics
         self.mode = mode
 
-    def update(self, without: Collection[str] = ()) -> None:
-        """Share what can be shared now; views in `without` are kept alone."""
+    def update(self, without: Collection[str] = (), fresh: Collection[str] | None = None) -> None:
+        """Share what can be shared now; views in `without` are kept alone.
+
+        Where many views share already, only the views in `fresh` look for others; None stands for all views.
+        """
         before, views = dict(self._catalogue.shared), self._catalogue.views
         able = {
             name: view.kernel.alone for name, view in views.items() if name not in without and self._may_share(view)
@@ -69,7 +72,8 @@ class Sharing:
             name: frozenset(column.name for column in schema.columns if column.nullable)
             for name, schema in self._catalogue.schemas.items()
         }
-        after = {} if self.mode == OFF else planned(able, optional, self._work(able), before, self._known(able))
+        known = self._known(able)
+        after = {} if self.mode == OFF else planned(able, optional, self._work(able), before, known, fresh)
         if after == before:
             return
         try:
@@ -100,12 +104,13 @@ class Sharing:
 
     def _samples(self, views: Mapping[str, TreeView]) -> dict[str, Sample]:
         statistics = self._statistics()
+        referred_to = {target for schema in self._catalogue.schemas.values() for _, target in schema.references}
         samples = {}
         with self._store.reader() as reader:
             for table in {table for kernel in views.values() for table in kernel.tree.tables}:
                 rows = frames.some_rows(reader.root, self._catalogue.tables[table], reader.arrangements).rows
                 every = max(1, rows.num_rows // _SAMPLED)
-                changed = statistics.share(table) * statistics.size(table)
+                changed = statistics.share(table, looked_up=table in referred_to) * statistics.size(table)
                 samples[table] = Sample(rows.take(pa.array(range(0, rows.num_rows, every), pa.int64())), changed)
         return samples
 

@@ -1,7 +1,8 @@
 """Views over TPC-H that share subplans, beside the same views that share nothing.
 
-Three sets of views. A *board* has six aggregates over one join of lineitem, orders and customer. The board *with
-filters* has a filter of its own in every view. *tpch* is the 22 queries. For each set there are three engines at once,
+Four sets of views. A *board* has six aggregates over one join of lineitem, orders and customer. The board *with
+filters* has a filter of its own in every view. The views of *dimensions* join lineitem with some other tables each, in
+an order of their own. *tpch* is the 22 queries. For each set there are three engines at once,
 one per mode of sharing, and they take the same steps in turn, so that they meet the same moments of the machine. A step
 changes a share of orders and lineitem. Rows are those that went through operators; they do not depend on the machine.
 All answers are compared with Spark's at the end.
@@ -50,6 +51,19 @@ _FILTERS = {
     "by_customer": "l_shipdate >= DATE '1993-06-01'",
     "returned": "l_shipdate < DATE '1998-06-01'",
 }
+_DIMENSIONS = {
+    "by_orders": "SELECT o_orderpriority, SUM(l_quantity) AS q, MAX(l_discount) AS d FROM lineitem "
+    "JOIN orders ON l_orderkey = o_orderkey GROUP BY o_orderpriority",
+    "by_customers": "SELECT c_mktsegment, SUM(l_quantity) AS q, MAX(o_totalprice) AS p FROM customer "
+    "JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey GROUP BY c_mktsegment",
+    "by_nations": "SELECT n_name, SUM(l_extendedprice) AS e, MIN(o_orderdate) AS first FROM orders "
+    "JOIN customer ON c_custkey = o_custkey JOIN nation ON c_nationkey = n_nationkey "
+    "JOIN lineitem ON l_orderkey = o_orderkey GROUP BY n_name",
+    "by_suppliers": "SELECT s_nationkey, SUM(l_quantity) AS q, COUNT(DISTINCT o_custkey) AS c FROM supplier "
+    "JOIN lineitem ON s_suppkey = l_suppkey JOIN orders ON l_orderkey = o_orderkey GROUP BY s_nationkey",
+    "by_parts": "SELECT p_brand, SUM(l_quantity) AS q, MAX(o_orderdate) AS last FROM part "
+    "JOIN lineitem ON p_partkey = l_partkey JOIN orders ON l_orderkey = o_orderkey GROUP BY p_brand",
+}
 _WARM = 4  # steps that are not counted
 
 
@@ -62,6 +76,7 @@ def _board(name: str, where: str = "") -> str:
 CASES: dict[str, dict[str, str]] = {
     "board": {name: _board(name) for name in _BOARD},
     "board with filters": {name: _board(name, f" WHERE {_FILTERS[name]}") for name in _BOARD},
+    "dimensions": _DIMENSIONS,
     "tpch": {name: tpch_query(name) for name in TPCH_22},
 }
 

@@ -24,17 +24,19 @@ from numpy.typing import NDArray
 
 from headrace.plan import native
 from headrace.plan.expression import Expression
-from headrace.thrifty.share.blocks import Block, Shape, Value, shape_of
+from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.family import FamilyJoin, family_of
-from headrace.thrifty.share.orders import Manner, in_common_order, leaves_of
+from headrace.thrifty.share.orders import Manner, in_common_order
 
-# In units of what a row of no columns costs an operator (1 to 2 microseconds here).
+# In units of what a row of no columns costs a join: about 0.3 microseconds where these were measured.
 _COLUMN = 0.25
-_TEXT = 1.0  # a column of texts, which are stored beside their hashes
-_START = 500.0  # an operator that takes any rows at all
-_READ = 500.0  # a view that reads a shared subplan, as it runs apart from that
-_CLEARLY = 1.2  # work that is this many times as much is worth a change
+_TEXT = 1.3  # a column of texts, which are stored beside their hashes
+_START = 800.0  # a join that takes any rows at all
+_START_COLUMN = 120.0  # more, for every column
+_START_TEXT = 350.0
+_READ = 1_000.0  # a view that reads a shared subplan, as it runs apart from that
 _PICKED = 0.5  # a row among which a view looks for its own
+_CLEARLY = 1.2  # work that is this many times as much is worth a change
 
 Work = Callable[[Sequence[Block], Manner], float]
 """The work per step of blocks that share a subplan in some manner, or of a block by itself."""
@@ -55,29 +57,52 @@ class Sample:
         return {name: self.rows.column(name).combine_chunks() for name in self.rows.column_names}
 
     @cached_property
-    def _known(self) -> dict[Shape, NDArray[np.bool_]]:
-        return {(): np.ones(self.rows.num_rows, bool)}
+    def _passing(self) -> dict[str, NDArray[np.bool_]]:
+        return {}
 
-    def passing(self, condition: Expression | None) -> NDArray[np.bool_]:
-        """Which rows of the sample pass a condition."""
-        shape = shape_of(condition)
-        if shape not in self._known:
-            assert condition is not None
-            found = native.evaluate(condition, self._columns, self.rows.num_rows)
-            self._known[shape] = np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), bool)
-        return self._known[shape]
+    @cached_property
+    def _shares(self) -> dict[frozenset[str], float]:
+        return {}
+
+    def share(self, conditions: Mapping[str, Expression | None]) -> float:
+        """The share of the rows that pass any of some conditions, which are given by their fingerprints."""
+        names = frozenset(conditions)
+        if names not in self._shares:
+            passing = [self._rows_of(name, condition) for name, condition in conditions.items()]
+            self._shares[names] = float(np.logical_or.reduce(passing).mean()) if self.rows.num_rows else 1.0
+        return self._shares[names]
+
+    def _rows_of(self, name: str, condition: Expression | None) -> NDArray[np.bool_]:
+        if name not in self._passing:
+            count = self.rows.num_rows
+            found = None if condition is None else native.evaluate(condition, self._columns, count).fill_null(False)
+            whole = np.ones(count, bool)
+            self._passing[name] = whole if found is None else np.asarray(found.to_numpy(zero_copy_only=False), bool)
+        return self._passing[name]
 
 
 def work_of(samples: Mapping[str, Sample]) -> Work:
     """Estimates the work per step of a cluster of blocks, by samples of the tables."""
 
+    alone: dict[Block, dict[str, float]] = {}
+
+    def by_itself(block: Block) -> dict[str, float]:
+        """The work of each join of a block that shares nothing, by its path."""
+        if block not in alone:
+            estimate = _Estimate(samples, [block], exact=True)
+            alone[block] = {join.users[0]: estimate.work(join) for join in estimate.joins}
+        return alone[block]
+
     def work(blocks: Sequence[Block], manner: Manner) -> float:
         if len(blocks) == 1:
-            return _Estimate(samples, blocks, exact=True).work()
+            return sum(by_itself(blocks[0]).values())
         reads = in_common_order(blocks, manner)
-        total = _Estimate(samples, [one for own in reads for one in own], exact=manner.exact).work(shared=True)
+        estimate = _Estimate(samples, [one for own in reads for one in own], exact=manner.exact)
+        total = sum(estimate.work(join) + estimate.reading(join) for join in estimate.joins)
         for block, own in zip(blocks, reads, strict=True):  # joins that stay with the view
-            total += _Estimate(samples, [block], exact=True).work(without={one.number for one in own})
+            read = {one.number for one in own}
+            tops = [at for at, one in (("", block), *block.inner.items()) if one.number in read]
+            total += sum(cost for path, cost in by_itself(block).items() if not any(map(path.startswith, tops)))
         return total
 
     return work
@@ -91,57 +116,58 @@ class _Estimate:
         self.blocks = blocks
         self.joins = family_of(blocks, exact=exact)
 
-    def work(self, *, shared: bool = False, without: Collection[int] = ()) -> float:
-        """The work of all joins; those at some operators of a single block, and below these, are left out."""
-        total = 0.0
-        for join in self.joins:
-            if without and self._is_below(join, without):
-                continue
-            total += _START
-            for side in (0, 1):
-                paths = {i: f"{path}{side}" for i, path in join.users.items()}
-                values = {v.shape: v for i, path in paths.items() for v in _read(self.blocks[i], path)}
-                total += self._rows(paths) * (1.0 + sum(map(_width, values.values())))
-            if shared:
-                total += len(join.ends) * (_READ + _PICKED * self._rows(join.users))
-        return total
+    def work(self, join: FamilyJoin) -> float:
+        """The work of one join."""
+        total = taken = 0.0
+        start = _START
+        for side in (0, 1):
+            paths = {i: f"{path}{side}" for i, path in join.users.items()}
+            rows, (columns, texts) = self._rows(paths), self._columns(paths)
+            taken += rows
+            total += rows * (1.0 + _COLUMN * columns + _TEXT * texts)
+            start += _START_COLUMN * columns + _START_TEXT * texts
+        return total + start * min(1.0, taken)  # less than a row stands for steps in which none comes
 
-    def _is_below(self, join: FamilyJoin, numbers: Collection[int]) -> bool:
-        (path,), (block,) = join.users.values(), self.blocks
-        tops = ["" for _ in (block.number,) if block.number in numbers]
-        tops += [at for at, inner in block.inner.items() if inner.number in numbers]
-        return any(path.startswith(top) for top in tops)
+    def reading(self, join: FamilyJoin) -> float:
+        """The work of the views that read what a join gives."""
+        rows = self._rows(join.users) if join.ends else 0.0
+        return len(join.ends) * (_READ * min(1.0, rows) + _PICKED * rows)
 
     def _rows(self, paths: Mapping[int, str]) -> float:
         """How many rows a step changes in what some blocks have at a path of theirs."""
         changed, least = 0.0, 1.0
         wanted = dict.fromkeys(paths, 1.0)
-        block, at = next((self.blocks[i], path) for i, path in paths.items())
-        for leaf, table in _tables(block, at):
+        names: dict[int, tuple[str, ...]] = dict.fromkeys(paths, ())
+        for leaf, table in self._tables(paths):
             sample = self.samples.get(table)
             if sample is None:
                 continue
             changed += sample.changed
-            masks: dict[Shape, NDArray[np.bool_]] = {}
+            conditions: dict[str, Expression | None] = {}
             for i, path in paths.items():
-                condition = self.blocks[i].conditions[path + leaf]
-                shape = shape_of(condition)
-                if shape not in masks:
-                    masks[shape] = sample.passing(condition)
-                wanted[i] *= _mean(masks[shape])
-            least = min(least, _mean(np.logical_or.reduce(list(masks.values()))))
+                name = self.blocks[i].wanted[path + leaf]
+                conditions[name] = self.blocks[i].conditions[path + leaf]
+                wanted[i] *= sample.share({name: conditions[name]})
+                names[i] += (name,)
+            least = min(least, sample.share(conditions))
         # Blocks with equal conditions want the same rows.
-        return changed * min(least, sum({self._conditions(i, path): wanted[i] for i, path in paths.items()}.values()))
+        return changed * min(least, sum({names[i]: wanted[i] for i in paths}.values()))
 
-    def _conditions(self, number: int, at: str) -> object:
-        block = self.blocks[number]
-        return tuple(
-            sorted((path[len(at) :], shape_of(one)) for path, one in block.conditions.items() if path.startswith(at))
-        )
+    def _columns(self, paths: Mapping[int, str]) -> tuple[int, int]:
+        """How many columns rows have that some blocks have at a path of theirs, and how many of them are texts."""
+        values = {
+            (leaf, shape): value.expression.type.kind == "string"
+            for leaf, _ in self._tables(paths)
+            for i, path in paths.items()
+            for shape, value in self.blocks[i].shapes[path + leaf]
+        }
+        texts = sum(values.values())
+        return len(values) - texts, texts
 
-
-def _mean(found: NDArray[np.bool_]) -> float:
-    return float(found.mean()) if len(found) else 1.0
+    def _tables(self, paths: Mapping[int, str]) -> list[tuple[str, str]]:
+        """The tables that blocks have at a path and below, each with its path from there."""
+        i, at = next(iter(paths.items()))
+        return [(path[len(at) :], table) for path, table in self.blocks[i].tables.items() if path.startswith(at)]
 
 
 @dataclass(frozen=True)
@@ -157,6 +183,7 @@ def clusters(
     work: Work,
     before: Sequence[Cluster] = (),
     manners: Sequence[Manner] = ALL_MANNERS,
+    fresh: Collection[int] | None = None,
 ) -> list[Cluster]:
     """Which blocks share a subplan; one that shares nothing is a cluster of its own.
 
@@ -165,41 +192,66 @@ def clusters(
     before : which of them share one now. They go on to do so, unless the work of another split is clearly less: a
         change has to be filled from the tables.
     manners : how far blocks may go to share.
+    fresh : blocks that are new; only these look for others to share with. None stands for all blocks.
     """
-    costs: dict[tuple[int, ...], tuple[float, Manner]] = {}
-
-    def best_of(part: Sequence[int]) -> tuple[float, Manner]:
-        key = tuple(sorted(part))
-        if key not in costs:
-            each = [(work([blocks[i] for i in key], manner), manner) for manner in manners[: None if key[1:] else 1]]
-            costs[key] = min(each, key=lambda found: found[0])
-        return costs[key]
-
-    def cost(part: Sequence[int]) -> float:
-        return best_of(part)[0]
-
-    def total(split: Sequence[Sequence[int]]) -> float:
-        return sum(map(cost, split))
-
+    costs = _Costs(blocks, work, manners)
     equal = _equal(blocks)
-    found = best = equal
+    fresh = range(len(blocks)) if fresh is None else fresh
+    best = kept = _with_all([now.blocks for now in before], equal)
+    if before:
+        for now in before:  # what goes on does so in the manner that it has
+            costs.known[now.blocks] = work([blocks[i] for i in now.blocks], now.manner), now.manner
+        grown = _merged(kept, costs, fresh)
+        worth = (_CLEARLY - 1.0) * sum(costs.of([i]) for i in fresh)
+        best = grown if costs.total(grown) < costs.total(kept) - worth else kept
+    if len(fresh) == len(blocks):
+        anew = _merged(equal, _Costs(blocks, work, manners), fresh)
+        if not before or _CLEARLY * costs.total(anew) < costs.total(best):
+            best = anew
+    return [Cluster(tuple(part), costs.best(part)[1]) for part in sorted(sorted(part) for part in best)]
+
+
+class _Costs:
+    """The work of clusters, each in the manner that makes it least."""
+
+    def __init__(self, blocks: Sequence[Block], work: Work, manners: Sequence[Manner]) -> None:
+        self.known: dict[tuple[int, ...], tuple[float, Manner]] = {}
+        self._blocks = blocks
+        self._work = work
+        self._manners = manners
+
+    def best(self, part: Sequence[int]) -> tuple[float, Manner]:
+        key = tuple(sorted(part))
+        if key not in self.known:
+            able = self._manners if len(key) > 1 else self._manners[:1]
+            each = [(self._work([self._blocks[i] for i in key], manner), manner) for manner in able]
+            self.known[key] = min(each, key=lambda found: found[0])
+        return self.known[key]
+
+    def of(self, part: Sequence[int]) -> float:
+        return self.best(part)[0]
+
+    def total(self, split: Sequence[Sequence[int]]) -> float:
+        return sum(map(self.of, split))
+
+
+def _merged(split: Sequence[list[int]], costs: _Costs, fresh: Collection[int]) -> list[list[int]]:
+    """The best split on the way from one with many clusters to one with few; clusters with new blocks are merged."""
+    found = best = list(split)
+    new = {*fresh}
     while len(found) > 1:
         benefits = {
-            (one, other): cost(found[one]) + cost(found[other]) - cost([*found[one], *found[other]])
+            (one, other): costs.of(found[one]) + costs.of(found[other]) - costs.of([*found[one], *found[other]])
             for one, other in combinations(range(len(found)), 2)
+            if new & {*found[one], *found[other]}
         }
+        if not benefits:
+            break
         pair = max(benefits, key=lambda pair: benefits[pair])
         # A pair may be worth less than the two, and three of the same kind more: so the merging goes on to the end.
         found = [part for i, part in enumerate(found) if i not in pair] + [[*found[pair[0]], *found[pair[1]]]]
-        best = min(best, found, key=total)
-    if before:
-        least = total(best)
-        for now in before:  # what goes on does so in the manner that it has
-            costs[now.blocks] = work([blocks[i] for i in now.blocks], now.manner), now.manner
-        kept = _with_all([now.blocks for now in before], equal)
-        if total(kept) <= _CLEARLY * least:
-            best = kept
-    return [Cluster(tuple(part), best_of(part)[1]) for part in sorted(sorted(part) for part in best)]
+        best = min(best, found, key=costs.total)
+    return best
 
 
 def _equal(blocks: Sequence[Block]) -> list[list[int]]:
@@ -208,8 +260,7 @@ def _equal(blocks: Sequence[Block]) -> list[list[int]]:
     for i, block in enumerate(blocks):
         own: set[object] = set()
         for one in (block, *block.inner.values()):
-            conditions = tuple(sorted((path, shape_of(condition)) for path, condition in one.conditions.items()))
-            own.add((repr(one.skeleton.shape), conditions))
+            own.add((repr(one.skeleton.shape), tuple(sorted(one.wanted.items()))))
         members = [i]
         for part in [part for part in parts if part[0] & own]:
             parts.remove(part)
@@ -228,16 +279,3 @@ def _with_all(before: Sequence[Sequence[int]], equal: Iterable[Sequence[int]]) -
         else:
             home += [i for i in part if all(i not in cluster for cluster in out)]
     return out
-
-
-def _tables(block: Block, at: str) -> list[tuple[str, str]]:
-    """The tables that a block has at a path and below, each with its path from there."""
-    return [(path[len(at) :], leaf.table) for path, leaf in leaves_of(block.skeleton, "") if path.startswith(at)]
-
-
-def _read(block: Block, at: str) -> list[Value]:
-    return [value.above(at) for value in block.given.values() if value.path.startswith(at)]
-
-
-def _width(value: Value) -> float:
-    return _TEXT if value.expression.type.kind == "string" else _COLUMN

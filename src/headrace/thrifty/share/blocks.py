@@ -12,8 +12,9 @@ the first side. In which order the tables of a block are joined is part of its s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from headrace.plan import native
 from headrace.plan.expression import Expression
@@ -92,6 +93,15 @@ class Joined:
 Skeleton = Leaf | Joined
 
 
+def leaves_of(skeleton: Skeleton, path: str) -> Iterator[tuple[str, Leaf]]:
+    """The tables of a skeleton, by path."""
+    if isinstance(skeleton, Leaf):
+        yield path, skeleton
+        return
+    for i, side in enumerate(skeleton.sides):
+        yield from leaves_of(side, f"{path}{i}")
+
+
 def joined(
     sides: Sequence[Skeleton], pairs: Sequence[tuple[Value, Value]], safe: Sequence[bool]
 ) -> tuple[Joined, tuple[int, int]]:
@@ -106,7 +116,7 @@ def joined(
     return Joined((sides[first], sides[second]), tuple(keys)), (first, second)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """A subplan of inner joins.
 
@@ -127,6 +137,24 @@ class Block:
     given: Mapping[str, Value]
     joins: int
     inner: Mapping[str, Block] = field(default_factory=dict)
+
+    @cached_property
+    def tables(self) -> dict[str, str]:
+        """The table at each path."""
+        return {path: leaf.table for path, leaf in leaves_of(self.skeleton, "")}
+
+    @cached_property
+    def wanted(self) -> dict[str, str]:
+        """A fingerprint of the condition on the rows of each table, by path."""
+        return {path: repr(shape_of(condition)) for path, condition in self.conditions.items()}
+
+    @cached_property
+    def shapes(self) -> dict[str, list[tuple[Shape, Value]]]:
+        """The values that the block gives, by the path of their table."""
+        out: dict[str, list[tuple[Shape, Value]]] = {path: [] for path in self.conditions}
+        for value in self.given.values():
+            out[value.path].append((shape_of(value.expression), value))
+        return out
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.thrifty.share.blocks import Block, Joined, Leaf, Skeleton, shape_of
+from headrace.thrifty.share.blocks import Block, Joined, Leaf, Skeleton
 
 
 @dataclass
@@ -44,9 +44,9 @@ def family_of(blocks: Sequence[Block], *, exact: bool) -> list[FamilyJoin]:
         if isinstance(skeleton, Leaf):
             return None
         left, right = (place(number, side, f"{path}{i}") for i, side in enumerate(skeleton.sides))
-        conditions = blocks[number].conditions
+        conditions = blocks[number].wanted
         inputs = tuple(
-            (side.shape, shape_of(conditions[f"{path}{i}"]) if exact else ()) if isinstance(side, Leaf) else at
+            (side.table, conditions[f"{path}{i}"] if exact else "") if isinstance(side, Leaf) else at
             for i, (side, at) in enumerate(zip(skeleton.sides, (left, right), strict=True))
         )
         same = known.setdefault((tuple(key.shape for key in skeleton.keys), inputs), [])

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from weakref import WeakKeyDictionary
 
-from headrace.thrifty.share.blocks import Block, Joined, Leaf, Skeleton, Value, joined, shape_of
+from headrace.thrifty.share.blocks import Block, Joined, Leaf, Skeleton, Value, joined, leaves_of
 
 
 @dataclass(frozen=True)
@@ -39,78 +40,93 @@ class _Edge:
     at: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Unit:
-    """Tables of a block that are joined already: in which order, and per path there, the path in the block."""
+    """Tables of a block that are joined already.
+
+    Parameters
+    ----------
+    paths : per path in the unit, the path of the table in the block.
+    own_path : the path of the block's own join over the same tables; None if it has none.
+    name, exact_name : fingerprints of the join; the second is of the rows that it takes, too.
+    """
 
     skeleton: Skeleton
     paths: Mapping[str, str]
+    own_path: str | None
+    name: str
+    exact_name: str
 
     def value(self, value: Value) -> Value | None:
         """A value of the block as one of the unit; None if its table is not in it."""
         return next((replace(value, path=new) for new, old in self.paths.items() if old == value.path), None)
 
 
+class _Joinable:
+    """What the tables of a block can be joined to. Each join is made once, however many orders are tried."""
+
+    def __init__(self, block: Block) -> None:
+        # Not the block itself: what is known of a block is forgotten with it.
+        self._conditions = block.wanted
+        self._edges = list(_edges(block.skeleton, ""))
+        self._own = {frozenset(p for p in block.conditions if p.startswith(at)): at for at in ("", *block.inner)}
+        self.tables = [self._unit(leaf, {"": path}) for path, leaf in leaves_of(block.skeleton, "")]
+        self._joined: dict[tuple[_Unit, _Unit], tuple[_Unit, int] | None] = {}
+
+    def join(self, one: _Unit, other: _Unit) -> tuple[_Unit, int] | None:
+        """Join two units; None if nothing connects them. The number says how deep in the block's own order that is."""
+        if (one, other) not in self._joined:
+            self._joined[one, other] = self._made(one, other)
+        return self._joined[one, other]
+
+    def _made(self, one: _Unit, other: _Unit) -> tuple[_Unit, int] | None:
+        units, pairs, edges = (one, other), list[tuple[Value, Value]](), list[_Edge]()
+        for edge in self._edges:
+            for values in (edge.values, edge.values[::-1]):
+                left, right = one.value(values[0]), other.value(values[1])
+                if left is not None and right is not None:
+                    pairs.append((left, right))
+                    edges.append(edge)
+        if not edges:
+            return None
+        skeleton, at = joined([unit.skeleton for unit in units], pairs, [edge.safe for edge in edges])
+        paths = {f"{i}{new}": old for i, side in enumerate(at) for new, old in units[side].paths.items()}
+        return self._unit(skeleton, paths), max(len(edge.at) for edge in edges)
+
+    def _unit(self, skeleton: Skeleton, paths: Mapping[str, str]) -> _Unit:
+        name = repr(skeleton.shape)
+        wanted = [(new, self._conditions[old]) for new, old in sorted(paths.items())]
+        return _Unit(skeleton, paths, self._own.get(frozenset(paths.values())), name, repr((name, wanted)))
+
+
+_KNOWN: WeakKeyDictionary[Block, _Joinable] = WeakKeyDictionary()
+
+
 class _Ordering:
     """The order of joins in one block, while it is being made."""
 
-    def __init__(self, block: Block, exact: bool) -> None:
+    def __init__(self, block: Block) -> None:
+        if block not in _KNOWN:
+            _KNOWN[block] = _Joinable(block)
         self.block = block
-        self.exact = exact
-        self.edges = list(_edges(block.skeleton, ""))
-        self.units = [_Unit(Leaf(leaf.table), {"": path}) for path, leaf in leaves_of(block.skeleton, "")]
-        own = ["", *block.inner]
-        self._own = {frozenset(path for path in block.conditions if path.startswith(at)): at for at in own}
+        self.joinable = _KNOWN[block]
+        self.units = self.joinable.tables
 
-    def joins(self) -> Iterator[tuple[str, tuple[int, int], _Unit]]:
-        """What could be joined next: a fingerprint of the join, the positions of its inputs, and what it gives."""
-        for pair in combinations(range(len(self.units)), 2):
-            made = self._join(*pair)
-            if made is not None:
-                yield self._fingerprint(made), pair, made
+    def joins(self) -> Iterator[tuple[_Unit, _Unit, _Unit, int]]:
+        """What could be joined next: two units, what they give, and how deep in the block's own order that is."""
+        for one, other in combinations(self.units, 2):
+            if (made := self.joinable.join(one, other)) is not None:
+                yield one, other, *made
 
-    def join(self, pair: tuple[int, int], made: _Unit) -> None:
-        self.units = [*(unit for i, unit in enumerate(self.units) if i not in pair), made]
-
-    def own_path(self, unit: _Unit) -> str | None:
-        """The path of the block's own join over the same tables; None if it has none."""
-        return self._own.get(frozenset(unit.paths.values()))
+    def join(self, one: _Unit, other: _Unit, made: _Unit) -> None:
+        self.units = [*(unit for unit in self.units if unit not in (one, other)), made]
 
     def finish(self) -> _Unit:
         """Join all that is left, as far as possible in the order of the block itself."""
         while len(self.units) > 1:
-            together = [(pair, made) for _, pair, made in self.joins()]
-            self.join(*max(together, key=lambda found: self._depth(found[0])))
+            one, other, made, _ = max(self.joins(), key=lambda found: found[3])
+            self.join(one, other, made)
         return self.units[0]
-
-    def _depth(self, pair: tuple[int, int]) -> int:
-        return max(len(edge.at) for edge in self._between(*pair))
-
-    def _between(self, one: int, other: int) -> list[_Edge]:
-        """The equalities between two inputs."""
-        sides = [frozenset(self.units[at].paths.values()) for at in (one, other)]
-        return [
-            edge
-            for edge in self.edges
-            if any(edge.values[i].path in sides[0] and edge.values[1 - i].path in sides[1] for i in (0, 1))
-        ]
-
-    def _join(self, one: int, other: int) -> _Unit | None:
-        units, edges = (self.units[one], self.units[other]), self._between(one, other)
-        if not edges:
-            return None
-        pairs = []
-        for edge in edges:
-            found = [[unit.value(value) for value in edge.values] for unit in units]
-            left, right = ([value for value in side if value is not None] for side in found)
-            pairs.append((left[0], right[0]))
-        skeleton, at = joined([unit.skeleton for unit in units], pairs, [edge.safe for edge in edges])
-        paths = {f"{i}{new}": old for i, side in enumerate(at) for new, old in units[side].paths.items()}
-        return _Unit(skeleton, paths)
-
-    def _fingerprint(self, unit: _Unit) -> str:
-        conditions = [(new, shape_of(self.block.conditions[old])) for new, old in sorted(unit.paths.items())]
-        return repr((unit.skeleton.shape, conditions if self.exact else ()))
 
 
 def in_common_order(blocks: Sequence[Block], manner: Manner) -> list[list[Block]]:
@@ -120,34 +136,31 @@ def in_common_order(blocks: Sequence[Block], manner: Manner) -> list[list[Block]
     whose tables others have the same join. If the common order is none of its own, that is the block as a whole; if it
     has no join in common with others, there are none.
     """
-    orderings = [_Ordering(block, manner.exact) for block in blocks]
+    orderings = [_Ordering(block) for block in blocks]
     while True:
-        found: dict[str, dict[int, tuple[tuple[int, int], _Unit]]] = {}
+        found: dict[str, dict[int, tuple[_Unit, _Unit, _Unit]]] = {}
         for i, ordering in enumerate(orderings):
-            for fingerprint, pair, made in ordering.joins():
-                if manner.own_orders and ordering.own_path(made) is None:
-                    continue
-                found.setdefault(fingerprint, {}).setdefault(i, (pair, made))
+            for one, other, made, _ in ordering.joins():
+                if made.own_path is not None or not manner.own_orders:
+                    name = made.exact_name if manner.exact else made.name
+                    found.setdefault(name, {}).setdefault(i, (one, other, made))
         several = {name: users for name, users in found.items() if len(users) > 1}
         if not several:
             break
-
         # Of two joins that as many blocks have, that one comes first which more of them have in their own order.
-        own = {name: [orderings[i].own_path(one) for i, (_, one) in users.items()] for name, users in several.items()}
-        ranks = {name: (len(paths), sum(at is not None for at in paths), name) for name, paths in own.items()}
-        for i, (pair, made) in several[max(several, key=lambda name: ranks[name])].items():
-            orderings[i].join(pair, made)
+        own = {name: sum(made.own_path is not None for _, _, made in users.values()) for name, users in several.items()}
+        for i, joined_units in several[max(several, key=lambda name: (len(several[name]), own[name], name))].items():
+            orderings[i].join(*joined_units)
     return [_read(ordering) for ordering in orderings]
 
 
 def _read(ordering: _Ordering) -> list[Block]:
     block = ordering.block
     common = [unit for unit in ordering.units if isinstance(unit.skeleton, Joined)]
-    own = [ordering.own_path(unit) for unit in common]
-    if any(at is None for at in own):
+    if any(unit.own_path is None for unit in common):
         return [_in_order(block, ordering.finish(), "")]
     within = {"": block, **block.inner}
-    return [_in_order(within[at], unit, at) for at, unit in zip(own, common, strict=True) if at is not None]
+    return [_in_order(within[unit.own_path], unit, unit.own_path) for unit in common if unit.own_path is not None]
 
 
 def _in_order(block: Block, unit: _Unit, at: str) -> Block:
@@ -166,16 +179,7 @@ def _in_order(block: Block, unit: _Unit, at: str) -> Block:
 
 def pairs_of(block: Block) -> set[str]:
     """A fingerprint of each pair of tables that a block joins; blocks without a common pair have no join in common."""
-    return {fingerprint for fingerprint, _, _ in _Ordering(block, exact=False).joins()}
-
-
-def leaves_of(skeleton: Skeleton, path: str) -> Iterator[tuple[str, Leaf]]:
-    """The tables of a skeleton, by path."""
-    if isinstance(skeleton, Leaf):
-        yield path, skeleton
-        return
-    for i, side in enumerate(skeleton.sides):
-        yield from leaves_of(side, f"{path}{i}")
+    return {made.name for _, _, made, _ in _Ordering(block).joins()}
 
 
 def _edges(skeleton: Skeleton, path: str) -> Iterator[_Edge]:

@@ -16,7 +16,9 @@ from headrace.plan.tree import Feed
 from headrace.thrifty.share.benefit import ALL_MANNERS, EXACT_MANNERS, Cluster, Work, clusters
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.merge import merged
-from headrace.thrifty.share.orders import Manner, in_common_order, leaves_of, pairs_of
+from headrace.thrifty.share.orders import Manner, in_common_order, pairs_of
+
+_FEW = 8  # blocks that are all compared with each other whenever a view comes or goes
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,6 @@ class _Candidate:
         numbers = {self.block.number, *(inner.number for inner in self.block.inner.values())}
         return [member for member in shared.members if member.view == self.view and member.number in numbers]
 
-    @property
-    def tables(self) -> set[str]:
-        return {leaf.table for _, leaf in leaves_of(self.block.skeleton, "")}
-
 
 def given_to(view: str, shared: Mapping[str, Shared]) -> dict[int, Given]:
     """What shared subplans give to a view, by the operator in whose place they do."""
@@ -90,6 +88,7 @@ def planned(
     work: Work,
     before: Mapping[str, Shared],
     known: Collection[str],
+    fresh: Collection[str] | None = None,
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -101,13 +100,15 @@ def planned(
     before : what is shared now.
     known : tables whose rows are known well enough to tell how many rows different conditions have in common. Over
         other tables, only joins with equal conditions are shared.
+    fresh : views that are new; what others share with each other stays as it is. None stands for all views.
     """
     out: dict[str, Shared] = {}
     for group in _groups(views):
-        all_known = {*known}.issuperset(table for one in group for table in one.tables)
+        all_known = {*known}.issuperset(table for one in group for table in one.block.tables.values())
         now = _now(group, before)
         manners = ALL_MANNERS if all_known else EXACT_MANNERS
-        for cluster in clusters([one.block for one in group], work, now, manners):
+        new = [i for i, one in enumerate(group) if fresh is None or one.view in fresh or len(group) <= _FEW]
+        for cluster in clusters([one.block for one in group], work, now, manners, new):
             if len(cluster.blocks) < 2 and all(cluster.blocks != one.blocks for one in now):
                 continue
             members = [group[i] for i in cluster.blocks]
