@@ -468,11 +468,12 @@ class Engine:
                 check_goal(name, planned, freshness, self._catalogue)
             if planned.definition.freshness is not None and freshness is None:
                 self.refresh(name)  # from now on nothing may wait
-            if freshness is not None:
-                self._sharing.update(without=[name])
-                planned = self._catalogue.views[name]
-            changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
-            progress = self._maintenance.goals.changed(name, planned, freshness).to_json()
+                self._maintenance.settle(self._catalogue.shared_by(name), {})
+            definition = replace(planned.definition, freshness=freshness)
+            if not self._sharing.can_go_on(replace(planned, definition=definition)):
+                self._sharing.update(without=[name])  # before it waits, as its rows cannot wait where they are given
+            changed = replace(self._catalogue.views[name], definition=definition)
+            progress = self._maintenance.goals.changed(name, changed, freshness).to_json()
             record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})

@@ -15,7 +15,6 @@ from headrace.explain import svg
 from headrace.explain.parts import Fact, Part, Section, Table
 from headrace.explain.svg import EDGE, FAINT, INK, MARGIN
 from headrace.operators.tree_view import TreeView
-from headrace.plan.paths import paths_of
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.goal import Freshness
 from headrace.thrifty.incrementability import PathIncrementability, Point, incrementability, tradeoff
@@ -84,7 +83,7 @@ def _class(found: PathIncrementability | None) -> str:
 def _places(kernel: TreeView) -> dict[str, str]:
     """Where changes wait, in words."""
     out = {}
-    for path in paths_of(kernel.tree):
+    for path in kernel.paths:
         tables = f"rows of {', '.join(path.tables)} " if path.tables else ""
         out[path.name] = f"{tables}before [{path.number}]"
     return out

@@ -27,6 +27,7 @@ from headrace.plan.native import NeedsCatalyst
 from headrace.runtime.flushing import flush
 from headrace.runtime.jvm import java_cpu
 from headrace.runtime.log import Arrangements
+from headrace.runtime.pending import waiting_rows
 from headrace.runtime.program import BucketResult, Flush, Holding, Program, view_arrangement
 from headrace.runtime.spark import jobs_of
 from headrace.thrifty.cost import time_text
@@ -42,6 +43,7 @@ from headrace.thrifty.schedule import (
     progress_of,
 )
 
+MakeSharedProgram = Callable[[str, Arrangements], Program]
 MakeProgram = Callable[[Mapping[str, PlannedView], Arrangements], Program]
 
 
@@ -75,12 +77,14 @@ class Moment:
     Parameters
     ----------
     program : makes a program over views, given the state that the step has changed so far.
-    state : what the step has done so far.
+    shared : makes a program that brings a shared subplan up to date, given the same.
+    state : what the step has done so far; what shared subplans do is added to it.
     watermarks : those that the step has moved.
     began : when the step began.
     """
 
     program: MakeProgram
+    shared: MakeSharedProgram
     state: BucketResult
     watermarks: Mapping[str, int]
     began: int
@@ -170,9 +174,40 @@ class Goals:
                 continue  # nothing waits
             if name in wanted or is_due(fresh, progress, now(), window_ended=ended):
                 self._fire(name, view, fresh, progress, moment, out)
-            elif came and (due := paths_due(progress, expected_rows(fresh, progress))):
+            elif came and (due := self._due(view, fresh, progress)):
                 self._flush_some(name, view, progress, due, moment, out)
         return out
+
+    def _due(self, view: PlannedView, fresh: Freshness, progress: Progress) -> dict[str, int]:
+        """The paths to flush before the trigger; those that a shared subplan has taken over are left out."""
+        found = paths_due(progress, expected_rows(fresh, progress))
+        return {path: count for path, count in found.items() if path in view.kernel.holds}
+
+    def _bring(self, view: PlannedView, paths: Collection[str], moment: Moment) -> float:
+        """Bring the shared subplans up to date that give rows to some paths; returns CPU seconds spent elsewhere."""
+        kernel = view.kernel
+        if not isinstance(kernel, TreeView) or not kernel.given:
+            return 0.0
+        read = {table for path in kernel.paths if path.name in paths for table in path.tables}
+        names = dict.fromkeys(one.by for one in kernel.given.values() if one.by in read)
+        return sum(self.flush_shared(name, moment) for name in names)
+
+    def flush_shared(self, name: str, moment: Moment) -> float:
+        """Let a shared subplan take all that waits for it; what it gives waits at the views that read it.
+
+        Nobody sees that, so it is part of the step whatever becomes of these views. Returns CPU seconds that other
+        threads and processes have spent.
+        """
+        program = moment.shared(name, moment.state.buckets)
+        if not waiting_rows(program, name, program.flushes[name].flushed):
+            return 0.0
+        done = self._run(program)
+        moment.state.add(done)
+        return done.elsewhere
+
+    def flush_paths(self, name: str, paths: Collection[str], moment: Moment) -> None:
+        """Flush some paths of a view, none of which ends in its answer."""
+        moment.state.add(self._flush(name, self._catalogue.views[name], paths, moment))
 
     def _fire(
         self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, moment: Moment, out: Advance
@@ -180,6 +215,7 @@ class Goals:
         """Flush all that waits for a view, and let its readers see the new answer."""
         clock, start = self._clock(view), time.perf_counter()
         try:
+            elsewhere = self._bring(view, view.kernel.holds, moment)
             done = self._flush(name, view, None, moment)
             if view.is_final:
                 tables = self._catalogue.tables
@@ -190,7 +226,7 @@ class Goals:
             self.pacing.forget(name)
             out.progress[name] = progress.fail(error.what.removeprefix(f"{NOT_COMMITTED}: "), now())
             return
-        spent = clock() + done.elsewhere
+        spent = clock() + done.elsewhere + elsewhere
         out.result.add(done)
         out.fired.append(name)
         at = now()
@@ -230,7 +266,9 @@ class Goals:
     def learnt(self, name: str) -> Learnt | None:
         """What is known of the triggers of a view."""
         data = self._store.snapshot.learnt.get(name)
-        return None if data is None else Learnt.from_json(data)
+        found = None if data is None else Learnt.from_json(data)
+        # What was learnt of other paths, before a shared subplan took them over or gave them back, says nothing.
+        return found if found and found.plan.paths == tuple(self._catalogue.views[name].kernel.holds) else None
 
     def _flush_some(
         self,
@@ -244,6 +282,7 @@ class Goals:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
         clock = self._clock(view)
         try:
+            elsewhere = self._bring(view, due, moment)
             done = self._flush(name, view, due, moment)
         except HeadraceError:
             out.undone = True  # what is wrong now may be right when all changes are there
@@ -255,7 +294,7 @@ class Goals:
             if arrangement in done.buckets and arrangement not in before.shown:
                 out.shown[arrangement] = before.arrangements.get(arrangement, {})
         out.result.add(done)
-        spent = clock() + done.elsewhere
+        spent = clock() + done.elsewhere + elsewhere
         self._saw(name, view, done, spent, is_last=False)
         out.progress[name] = progress.flush(due, spent)
 

@@ -136,7 +136,7 @@ class Pacing:
             self._triggers[name] = Trigger()
         if name in self._triggers:
             waiting = self._triggers[name].rows
-            for number, _, _, feed in view.kernel.tree.feeds():
+            for number, _, _, feed in view.kernel.reading.feeds():
                 if feed.producer is None and not isinstance(view.kernel.tree.nodes[number], Join):
                     waiting[number] = waiting.get(number, 0.0) + rows.get(feed.source, 0)
 
@@ -196,7 +196,8 @@ class Pacing:
             return progress.paces, replace(known, last=last, operators=_by_operator(trigger, known.forecast))
         simulated(_NOTHING, (1,), UnitCosts.alike(1, 1.0, 1.0, 1.0), 1)  # compiled, or loaded, before time is taken
         start = time.perf_counter()
-        seen = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
+        kernel, before = view.kernel, None if known is None else known.plan
+        seen = learnt(kernel.reading, trigger.flushes, trigger.base, before, kernel.paths)
         passes = passes_of(view.kernel, self.threads)
         assumed = UnitCosts.assumed(seen.kinds.tolist(), passes)
         measured = (Measured() if known is None else known.measured).after(trigger.flushes, assumed)

@@ -19,12 +19,13 @@ from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.opening import EXACT, OFF
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.store import Store
-from headrace.errors import StorageError
+from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
-from headrace.runtime.program import arrangements_kept
+from headrace.runtime.program import arrangements_kept, arrangements_waiting
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
+from headrace.thrifty.share.patience import can_wait, may_be_given
 from headrace.thrifty.share.plan import Shared, given_to, planned
 
 if TYPE_CHECKING:
@@ -60,17 +61,15 @@ class Sharing:
 
     def update(self, without: Collection[str] = ()) -> None:
         """Share what can be shared now; views in `without` are kept alone."""
-        before, views = dict(self._catalogue.shared), self._catalogue.views
-        able = {
-            name: view.kernel.alone for name, view in views.items() if name not in without and self._may_share(view)
-        }
-        optional = {
-            name: frozenset(column.name for column in schema.columns if column.nullable)
-            for name, schema in self._catalogue.schemas.items()
-        }
-        after = {} if self.mode == OFF else planned(able, optional, self._work(able), before)
-        if after == before:
-            return
+        alone = set(without)
+        while True:
+            before, after, views = dict(self._catalogue.shared), self._planned(alone), self._catalogue.views
+            if after == before:
+                return
+            stuck = self._settled(before, after, views)
+            if stuck is None:
+                break
+            alone.add(stuck)
         try:
             filled, dropped = self._moved(before, after, views)
             record = self._store.next_record(shared=shared_to_json(after), buckets=filled, dropped=tuple(dropped))
@@ -80,6 +79,41 @@ class Sharing:
             raise
         self._catalogue.share(after)
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
+
+    def _planned(self, alone: Collection[str]) -> dict[str, Shared]:
+        """What views should share, apart from those that are kept alone."""
+        views = self._catalogue.views
+        able = {name: view.kernel.alone for name, view in views.items() if name not in alone and self.may_share(view)}
+        optional = {
+            name: frozenset(column.name for column in schema.columns if column.nullable)
+            for name, schema in self._catalogue.schemas.items()
+        }
+        if self.mode == OFF:
+            return {}
+        patient = [name for name in able if views[name].definition.freshness is not None]
+        return planned(able, optional, self._work(able), self._catalogue.shared, patient)
+
+    def _settled(
+        self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]
+    ) -> str | None:
+        """Let changes go on that wait where the plan is about to change; gives a view whose changes cannot.
+
+        Where a subplan gets other members or another form, what waits for it goes to the members that it has. Where a
+        subplan takes over operators of a view with a goal, what waits before these goes on to the operators above.
+        """
+        self._maintenance.settle([name for name, one in before.items() if after.get(name) != one], {})
+        for name, view in views.items():
+            kernel = view.kernel
+            if view.definition.freshness is None or not isinstance(kernel, TreeView):
+                continue
+            leaving = kernel.own - replace(kernel.alone, given=given_to(name, after)).own
+            paths = [path.name for path in kernel.paths if path.number in leaving]
+            try:
+                if paths:
+                    self._maintenance.settle((), {name: paths})
+            except HeadraceError:
+                return name  # an operator above refuses these rows for now, so the view stays as it is
+        return None
 
     def _work(self, views: Mapping[str, TreeView]) -> Work:
         """Estimates work by samples of the tables; for "exact", nothing is known of views with different conditions."""
@@ -105,17 +139,24 @@ class Sharing:
                 samples[table] = Sample(rows.take(pa.array(range(0, rows.num_rows, every), pa.int64())), changed)
         return samples
 
-    def _may_share(self, view: PlannedView) -> bool:
-        """Whether a view may read from a shared subplan: one that follows every step, over tables that keep rows."""
+    def may_share(self, view: PlannedView) -> bool:
+        """Whether a view may read from a shared subplan: one of operators, over tables that keep rows."""
         kernel, schemas = view.kernel, self._catalogue.schemas
         return (
             isinstance(kernel, TreeView)
             and isinstance(view.answer, SqlAnswer)
-            and view.definition.freshness is None
             and not view.is_final
             and kernel.alone.in_one_pass is not None
+            and (view.definition.freshness is None or can_wait(kernel))
             and all(schemas[table].kept for table in view.tables)
         )
+
+    def can_go_on(self, view: PlannedView) -> bool:
+        """Whether a view may read what it reads of shared subplans now."""
+        kernel = view.kernel
+        if not isinstance(kernel, TreeView) or not kernel.given or view.definition.freshness is None:
+            return True
+        return self.may_share(view) and all(may_be_given(kernel.alone, number) for number in kernel.given)
 
     def _moved(
         self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]
@@ -125,7 +166,7 @@ class Sharing:
         dropped: list[str] = []
         for name, one in before.items():
             if name not in after or after[name].kernel != one.kernel:
-                dropped += arrangements_kept(name, one.kernel)
+                dropped += [*arrangements_kept(name, one.kernel), *arrangements_waiting(name, one.kernel)]
         for name, one in after.items():
             if name not in before or before[name].kernel != one.kernel:
                 filled |= self._maintenance.fill_shared(name, one.kernel)
@@ -136,6 +177,7 @@ class Sharing:
             changed = replace(kernel.alone, given=given_to(name, after))
             had, has = (set(arrangements_kept(name, one)) for one in (kernel, changed))
             dropped += sorted(had - has)
+            dropped += sorted({*arrangements_waiting(name, kernel)} - {*arrangements_waiting(name, changed)})
             if has - had:
                 whole = self._maintenance.fill(name, replace(view, kernel=kernel.alone))[1]
                 filled |= {part: states for part, states in whole.items() if part in has - had}

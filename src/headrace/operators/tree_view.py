@@ -42,7 +42,7 @@ from headrace.operators.operator import Operator, OperatorLayout, given
 from headrace.operators.placement import Placement, Placer
 from headrace.operators.top import TopLayout
 from headrace.plan.expression import Expression
-from headrace.plan.paths import paths_of
+from headrace.plan.paths import Path, paths_of, with_given
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
 from headrace.relation.residence import Residence
 from headrace.rings import COUNT, Group
@@ -243,13 +243,23 @@ class TreeView(ViewKernel):
         return out
 
     @cached_property
+    def reading(self) -> Tree:
+        """The tree in which rows that a shared subplan gives are read as those of a table with its name."""
+        return with_given(self.tree, {number: one.by for number, one in self.given.items()})
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Where changes can wait on their way through the operators that run here."""
+        return tuple(path for path in paths_of(self.reading) if path.number in self.own)
+
+    @cached_property
     def holds(self) -> Mapping[str, tuple[str, ...]]:
-        """Changes wait before aggregates and tops, and those of tables before joins.
+        """Changes wait before aggregates and tops, and those of tables and of shared subplans before joins.
 
         A join hands on at once what an operator gives it: its pairs wait before the next aggregate or top.
         """
         out = {}
-        for path in (path for path in paths_of(self.tree) if path.number in self.own):
+        for path in self.paths:
             layout = self.layouts[path.number]
             parts = [part for part in layout.accepts if part not in layout.first]
             out[path.name] = tuple(part for part in parts if not path.is_source or layout.side_of(part) == path.side)

@@ -17,6 +17,7 @@ from headrace.plan.tree import Feed
 from headrace.thrifty.share.benefit import Work, clusters
 from headrace.thrifty.share.blocks import Block, blocks_of, shape_of
 from headrace.thrifty.share.merge import merged
+from headrace.thrifty.share.patience import may_be_given
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def planned(
     optional: Mapping[str, Collection[str]],
     work: Work,
     before: Mapping[str, Shared],
+    patient: Collection[str] = (),
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -89,10 +91,11 @@ def planned(
     optional : the columns of each table that may be NULL.
     work : estimates the work of a subplan; by it, members with different conditions share or do not.
     before : what is shared now.
+    patient : views with goals, for which the rows of a subplan have to be able to wait.
     """
     out: dict[str, Shared] = {}
     free = {view: set(range(len(kernel.tree.nodes))) for view, kernel in views.items()}
-    for group in _groups(views):
+    for group in _groups(views, patient):
         able = [one for one in group if one.covered <= free[one.view]]
         now = _now(able, before)
         for cluster in clusters([one.block for one in able], work, now):
@@ -118,12 +121,14 @@ def _now(candidates: list[_Candidate], before: Mapping[str, Shared]) -> list[lis
     return [part for part in parts if part]
 
 
-def _groups(views: Mapping[str, TreeView]) -> list[list[_Candidate]]:
+def _groups(views: Mapping[str, TreeView], patient: Collection[str]) -> list[list[_Candidate]]:
     """Blocks that can be shared, the largest first."""
     found: dict[str, list[_Candidate]] = {}
     for view, kernel in views.items():
         blocks = blocks_of(kernel.tree)
         for block in blocks.values():
+            if view in patient and not may_be_given(kernel, block.number):
+                continue
             key = repr(block.skeleton.shape)
             found.setdefault(key, []).append(_Candidate(view, block, kernel.tree.from_top(block.number)))
     return sorted(found.values(), key=lambda group: (-group[0].block.joins, -len(group)))
