@@ -66,7 +66,7 @@ class Twins:
 
 
 @pytest.mark.parametrize("executor", ["inline", "auto"])
-@seeds("shared subplans of views with goals", 5, check=1)
+@seeds("shared subplans of views with goals", 3, check=1)
 def test_any_goals_equal_views_that_share_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, seed: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_any_goals_equal_views_that_share_nothing(
     shown: dict[str, tuple[int, Counter[str]]] = {}  # of each view with a goal: its last trigger, and the answer
     twins = Twins(spark, tmp_path, executor)
     try:
-        for step in range(16):
+        for step in range(12):
             for _ in range(rng.choice([0, 1, 2])):
                 name = f"v{len(queries)}"
                 queries[name] = rng.choice([random_query(rng), random_query(rng), rng.choice(ABOVE)])
@@ -233,6 +233,31 @@ def test_views_join_and_leave_while_changes_wait(spark: SparkSession, tmp_path: 
         engine.refresh()
         for name, view in engine.views.items():
             assert answer(view) == changing.answer(queries[name]), name
+
+
+def test_a_crash_while_sharing_changes_loses_nothing_that_waits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changing, location = Changing(random.Random(4)), tmp_path / "state"
+    with opened(spark, location) as engine:
+        for name in ("by_city", "by_day"):
+            engine.view(name, BOARD[name], strategy="operators", goal=hr.Manual())
+            engine.apply(changing.change())
+            engine.apply(changing.change())
+
+        def killed(*given: Any) -> Any:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(engine._maintenance, "fill_shared", killed)
+        with pytest.raises(KeyboardInterrupt):
+            engine.view("rows", BOARD["rows"], strategy="operators", goal=hr.Manual())
+    monkeypatch.undo()
+    with opened(spark, location) as engine:
+        assert not answer(engine.views["by_day"])
+        engine.apply(changing.change())
+        engine.refresh()
+        for name, sql in BOARD.items():
+            assert answer(engine.views[name]) == changing.answer(sql), name
 
 
 def test_a_view_that_may_fail_on_the_way_shares_only_without_a_goal(spark: SparkSession, tmp_path: Path) -> None:

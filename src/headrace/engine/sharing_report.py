@@ -18,6 +18,7 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Feed, Tree
 from headrace.thrifty.share.blocks import blocks_of
 from headrace.thrifty.share.masks import is_mask
+from headrace.thrifty.share.patience import can_wait, may_be_given
 from headrace.thrifty.share.plan import Shared
 
 _LONG = 160  # characters of a condition
@@ -132,14 +133,17 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
         return "sharing is off"
     if not isinstance(view.kernel, TreeView):
         return f"it is kept by the strategy {view.definition.strategy!r}, which has no operators"
-    if view.definition.freshness is not None:
-        return "it has a goal, and does not follow every step"
     if view.is_final:
         return "its windows close, which takes rows out of its operators"
     if not all(catalogue.schemas[table].kept for table in view.tables):
         return "one of its tables keeps no rows, from which a shared subplan could be filled"
     if not (blocks := blocks_of(view.kernel.tree)):
         return "it has no inner join of tables by equal keys alone; other operators are not shared"
+    if view.definition.freshness is not None and not _may_wait(view.kernel):
+        return (
+            "it has a goal, and rows that a shared subplan gave could not wait for it: on the way to its operators "
+            "they may fail, or meet rows of a table"
+        )
     mine = {repr(block.skeleton.shape) for block in blocks.values()}
     others = [
         name
@@ -150,6 +154,10 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
     if others:
         return f"it has joins in common with {listed(others)}, but other filters: sharing them was not found worth it"
     return "no other view joins the same tables by the same keys"
+
+
+def _may_wait(kernel: TreeView) -> bool:
+    return can_wait(kernel) and any(may_be_given(kernel, number) for number in blocks_of(kernel.tree))
 
 
 def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
