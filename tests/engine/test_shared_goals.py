@@ -248,12 +248,13 @@ def test_a_crash_while_sharing_changes_loses_nothing_that_waits(
         def killed(*given: Any) -> Any:
             raise KeyboardInterrupt
 
+        old = {name: answer(view) for name, view in engine.views.items()}
         monkeypatch.setattr(engine._maintenance, "fill_shared", killed)
         with pytest.raises(KeyboardInterrupt):
             engine.view("rows", BOARD["rows"], strategy="operators", goal=hr.Manual())
     monkeypatch.undo()
     with opened(spark, location) as engine:
-        assert not answer(engine.views["by_day"])
+        assert {name: answer(engine.views[name]) for name in old} == old
         engine.apply(changing.change())
         engine.refresh()
         for name, sql in BOARD.items():
@@ -287,3 +288,32 @@ def test_jobs_of_spark_flush_shared_subplans(spark: SparkSession, tmp_path: Path
         for name, sql in BOARD.items():
             assert answer(engine.views[name]) == changing.answer(sql)
         assert not misplaced(engine)
+
+
+def test_a_subplan_gets_a_pace_with_the_views_that_read_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Both triggers fire together, so one search chooses all paces: that of the subplan is the highest."""
+    n = 3_000
+    rng = random.Random(6)
+    changing = Changing(rng)
+    changing.rows["shops"] = [(i, rng.choice(["Rome", "Oslo"]), i % 5) for i in range(9)]
+    with opened(spark, tmp_path / "state") as engine:
+        engine.apply({"shops": changing.table("shops", changing.rows["shops"])})
+        for name, share in (("by_city", 0.1), ("by_day", 0.9)):
+            fresh = hr.Freshness(hr.FinalWork(share), hr.EveryRows(n))
+            engine.view(name, BOARD[name], strategy="operators", goal=fresh)
+        (subplan,) = engine._catalogue.shared
+        for _ in range(3):
+            for _ in range(30):
+                rows = [changing.row("orders") for _ in range(n // 30)]
+                changing.rows["orders"] += rows
+                engine.apply({"orders": changing.table("orders", rows)})
+            for name in ("by_city", "by_day"):
+                assert answer(engine.views[name]) == changing.answer(BOARD[name])
+        paces = {name: engine._maintenance.goals.progress(name).paces for name in ("by_city", "by_day")}
+        assert paces["by_city"][subplan] == paces["by_day"][subplan] > 1
+        for own in paces.values():
+            assert max(own.values()) == own[subplan]
+        assert f"before shared subplan {subplan}" in str(engine.views["by_city"].explain())
+        known = engine._maintenance.goals.learnt("by_city")
+        assert known is not None
+        assert known.estimated > known.below_final > 0

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
 from headrace.engine.pacing import Learnt, Pacing
+from headrace.engine.pacing_together import Planned, together
 from headrace.engine.recompute import Recomputed, Recomputer
 from headrace.engine.step_runner import NOT_COMMITTED, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
@@ -63,6 +64,7 @@ class Advance:
     fired: list[str] = field(default_factory=list)
     shown: Arrangements = field(default_factory=dict)
     learnt: dict[str, Any] = field(default_factory=dict)
+    planned: list[str] = field(default_factory=list)  # views whose paces were chosen anew
     undone: bool = False  # whether a flush failed, and left files behind
 
     def goals(self) -> dict[str, object]:
@@ -119,7 +121,7 @@ class Goals:
 
     def set_paces(self, name: str, paces: Mapping[str, int], expected: int) -> None:
         """Flush each path of a view so often per trigger, and expect so many rows until the next one."""
-        unknown = paces.keys() - self._catalogue.views[name].kernel.holds.keys()
+        unknown = paces.keys() - {*self._catalogue.views[name].kernel.holds, *self._catalogue.shared_by(name)}
         if unknown:
             raise SchemaError(f"view {name!r} has no path {sorted(unknown)[0]!r}", way_out="see explain()")
         progress = replace(self.progress(name), paces=dict(paces), expected=float(expected))
@@ -160,13 +162,14 @@ class Goals:
         wanted : views whose trigger the user fires.
         """
         out = Advance()
-        for name, fresh in self.waiting.items():
+        waiting = self.waiting
+        for name in waiting:
+            self._note_rows(name, rows, moment)
+        self.pacing.given(moment.state.traffic)
+        for name, fresh in waiting.items():
             view = self._catalogue.views[name]
             came = sum(count for table, count in rows.items() if table in view.tables)
-            before, held = self.progress(name), moment.state.held.get(name, Holding())
-            progress = before.came(came, moment.began, held.cpu)
-            if came:
-                self.pacing.came(name, view, held.rows, is_first=before.first is None)
+            progress = self.progress(name).came(came, moment.began, moment.state.held.get(name, Holding()).cpu)
             ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, moment.watermarks)
             if came:
                 out.progress[name] = progress
@@ -176,34 +179,72 @@ class Goals:
                 self._fire(name, view, fresh, progress, moment, out)
             elif came and (due := self._due(view, fresh, progress)):
                 self._flush_some(name, view, progress, due, moment, out)
+        self._plan_together(out)
         return out
 
-    def _due(self, view: PlannedView, fresh: Freshness, progress: Progress) -> dict[str, int]:
-        """The paths to flush before the trigger; those that a shared subplan has taken over are left out."""
-        found = paths_due(progress, expected_rows(fresh, progress))
-        return {path: count for path, count in found.items() if path in view.kernel.holds}
+    def _note_rows(self, name: str, rows: Mapping[str, int], moment: Moment) -> None:
+        """Let the rows that have come be learnt from, once the trigger of the view has fired."""
+        view, held = self._catalogue.views[name], moment.state.held
+        if not any(table in view.tables for table in rows):
+            return
+        self.pacing.came(name, view, held.get(name, Holding()).rows, is_first=self.progress(name).first is None)
+        for subplan in self._waiting_below(view):
+            self.pacing.held_below(name, subplan, held.get(subplan, Holding()).cpu)
 
-    def _bring(self, view: PlannedView, paths: Collection[str], moment: Moment) -> float:
-        """Bring the shared subplans up to date that give rows to some paths; returns CPU seconds spent elsewhere."""
+    def _waiting_below(self, view: PlannedView) -> list[str]:
+        """The shared subplans of a view that wait with it."""
+        kernel = view.kernel
+        names = dict.fromkeys(one.by for one in kernel.given.values()) if isinstance(kernel, TreeView) else {}
+        return [name for name in names if self._catalogue.shared_waits(name)]
+
+    def _plan_together(self, out: Advance) -> None:
+        """Choose the paces of views anew whose triggers have fired together, and those of the subplans they share."""
+        views = {
+            name: Planned(self._catalogue.views[name], fresh, Learnt.from_json(out.learnt[name]))
+            for name in out.planned
+            if (fresh := self.of(name)) is not None and self._waiting_below(self._catalogue.views[name])
+        }
+        for name, (paces, learnt) in together(views).items():
+            out.progress[name] = replace(out.progress[name], paces=paces)
+            out.learnt[name] = learnt.to_json()
+
+    def _due(self, view: PlannedView, fresh: Freshness, progress: Progress) -> dict[str, int]:
+        """The paths to flush before the trigger, and the shared subplans; not what is shared otherwise by now."""
+        found, there = (
+            paths_due(progress, expected_rows(fresh, progress)),
+            {*view.kernel.holds, *self._waiting_below(view)},
+        )
+        return {path: count for path, count in found.items() if path in there}
+
+    def _bring(self, view: PlannedView, paths: Collection[str], moment: Moment) -> tuple[float, float]:
+        """Bring the shared subplans up to date that are due, or give rows to paths that are; returns CPU seconds.
+
+        These are all of them, and those that other threads and processes have spent.
+        """
         kernel = view.kernel
         if not isinstance(kernel, TreeView) or not kernel.given:
-            return 0.0
+            return 0.0, 0.0
         read = {table for path in kernel.paths if path.name in paths for table in path.tables}
-        names = dict.fromkeys(one.by for one in kernel.given.values() if one.by in read)
-        return sum(self.flush_shared(name, moment) for name in names)
+        names = dict.fromkeys(one.by for one in kernel.given.values() if one.by in read or one.by in paths)
+        spent = [self.flush_shared(name, moment) for name in names]
+        return sum(cpu for cpu, _ in spent), sum(elsewhere for _, elsewhere in spent)
 
-    def flush_shared(self, name: str, moment: Moment) -> float:
+    def flush_shared(self, name: str, moment: Moment) -> tuple[float, float]:
         """Let a shared subplan take all that waits for it; what it gives waits at the views that read it.
 
-        Nobody sees that, so it is part of the step whatever becomes of these views. Returns CPU seconds that other
-        threads and processes have spent.
+        Nobody sees that, so it is part of the step whatever becomes of these views. Returns CPU seconds, as `_bring`.
         """
         program = moment.shared(name, moment.state.buckets)
         if not waiting_rows(program, name, program.flushes[name].flushed):
-            return 0.0
+            return 0.0, 0.0
+        start = time.thread_time()
         done = self._run(program)
         moment.state.add(done)
-        return done.elsewhere
+        spent = time.thread_time() - start + done.elsewhere
+        kernel, before = self._catalogue.shared_kernel(name), self._store.snapshot.arrangements
+        self.pacing.saw_below(name, kernel, before, done.traffic.get(name, {}), spent)
+        self.pacing.given(done.traffic)
+        return spent, done.elsewhere
 
     def flush_paths(self, name: str, paths: Collection[str], moment: Moment) -> None:
         """Flush some paths of a view, none of which ends in its answer."""
@@ -215,7 +256,7 @@ class Goals:
         """Flush all that waits for a view, and let its readers see the new answer."""
         clock, start = self._clock(view), time.perf_counter()
         try:
-            elsewhere = self._bring(view, view.kernel.holds, moment)
+            brought, elsewhere = self._bring(view, view.kernel.holds, moment)
             done = self._flush(name, view, None, moment)
             if view.is_final:
                 tables = self._catalogue.tables
@@ -237,10 +278,11 @@ class Goals:
             met = spent <= fresh.goal.share * known.batch
         step = self._store.snapshot.step + 1
         after = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
-        self._saw(name, view, done, spent, is_last=True)
+        self._saw(name, view, done, spent - brought, is_last=True)
         found = self.pacing.chosen(name, view, fresh, progress, known)
         if found is not None:
             paces, learnt = found
+            out.planned += [name] if known is None or learnt.planning > known.planning else []
             after = replace(after, paces=paces)
             out.learnt[name] = learnt.to_json()
         out.progress[name] = after
@@ -254,6 +296,8 @@ class Goals:
         known = self.learnt(name)
         if known is None:
             return self.pacing.first(view, fresh)
+        if self._waiting_below(view) and (shared := together({name: Planned(view, fresh, known)})):
+            return dict(shared[name][0])
         found = self.pacing.under(known, fresh, self.progress(name))
         if not found.feasible and fresh.infeasible == FAIL:
             raise SchemaError(
@@ -282,8 +326,9 @@ class Goals:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
         clock = self._clock(view)
         try:
-            elsewhere = self._bring(view, due, moment)
-            done = self._flush(name, view, due, moment)
+            brought, elsewhere = self._bring(view, due, moment)
+            own = [path for path in due if path in view.kernel.holds]
+            done = self._flush(name, view, own, moment) if own else BucketResult()
         except HeadraceError:
             out.undone = True  # what is wrong now may be right when all changes are there
             out.progress[name] = progress.flush(due, 0.0)
@@ -295,7 +340,8 @@ class Goals:
                 out.shown[arrangement] = before.arrangements.get(arrangement, {})
         out.result.add(done)
         spent = clock() + done.elsewhere + elsewhere
-        self._saw(name, view, done, spent, is_last=False)
+        if own:
+            self._saw(name, view, done, spent - brought, is_last=False)
         out.progress[name] = progress.flush(due, spent)
 
     def _flush(self, name: str, view: PlannedView, paths: Collection[str] | None, moment: Moment) -> BucketResult:

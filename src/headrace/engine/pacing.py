@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from headrace.engine.definition import PlannedView
+from headrace.engine.pacing_together import learnt_below
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
 from headrace.operators.kernel import Traffic, ViewChange
@@ -60,6 +61,31 @@ class Trigger:
     base: Base = field(default_factory=dict)
     flushes: list[Flushed] = field(default_factory=list)
     rows: dict[int, float] = field(default_factory=dict)  # rows that wait before operators, by operator
+    below: dict[str, Trigger] = field(default_factory=dict)  # the same of the shared subplans that wait with the view
+    held: float = 0.0  # CPU seconds of holding the rows of a shared subplan
+    kernel: TreeView | None = None  # of a shared subplan
+
+    def saw(
+        self,
+        name: str,
+        kernel: TreeView,
+        before: Arrangements,
+        traffic: Mapping[str, Traffic],
+        cpu: float,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Note what a flush did; `before` is the state that it found."""
+        if not self.flushes:
+            self.kernel, self.base = kernel, _base(name, kernel, before)
+        flows = {}
+        for number, one in traffic.items():
+            flow, n = _flow(one), int(number)
+            if flow.fed:
+                self.rows[n] = self.rows.get(n, 0.0) + flow.fed
+            if one.taken or flow.groups:  # otherwise what was given waits before it
+                flows[n] = replace(flow, fed=self.rows.pop(n, 0.0))
+        self.flushes.append(Flushed(flows, cpu, is_last))
 
 
 @dataclass(frozen=True)
@@ -77,6 +103,8 @@ class Learnt:
     last : what the last trigger took: its final and its additional work as shares of `batch`, and the seconds of the
         first.
     forecast : for the next trigger, by operator: rows that it takes, and CPU seconds (those of flushes under -1).
+    below : the shared subplans that waited with the view, as `engine.pacing_together` knows them.
+    below_final : the part of `estimated` that these do.
     operators : of the last trigger, by operator: rows that were forecast, rows that it took, CPU seconds that were
         forecast, CPU seconds that it took; the forecasts are None for the first trigger.
     """
@@ -94,6 +122,8 @@ class Learnt:
     last: Mapping[str, float] = field(default_factory=dict)
     forecast: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     operators: Mapping[str, tuple[float | None, float, float | None, float]] = field(default_factory=dict)
+    below: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    below_final: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The values that the log keeps."""
@@ -156,18 +186,29 @@ class Pacing:
         trigger = self._triggers.get(name)
         if trigger is None:
             return
-        if not trigger.flushes:
-            trigger.base = _base(name, view.kernel, before)
-        flows = {}
-        for number, one in traffic.items():
-            flow, n = _flow(one), int(number)
-            if flow.fed:
-                trigger.rows[n] = trigger.rows.get(n, 0.0) + flow.fed
-            if one.taken or flow.groups:  # otherwise what was given waits before it
-                flows[n] = replace(flow, fed=trigger.rows.pop(n, 0.0))
-        trigger.flushes.append(Flushed(flows, cpu, is_last))
+        trigger.saw(name, view.kernel, before, traffic, cpu, is_last=is_last)
         if is_last:
             self.last[name] = self._triggers.pop(name)
+
+    def given(self, traffic: Mapping[str, Mapping[str, Traffic]]) -> None:
+        """Note the rows that shared subplans gave to views, before whose operators they wait."""
+        for name in traffic.keys() & self._triggers.keys():
+            waiting = self._triggers[name].rows
+            for number, one in traffic[name].items():
+                waiting[int(number)] = waiting.get(int(number), 0.0) + one.fed
+
+    def held_below(self, name: str, subplan: str, seconds: float) -> None:
+        """Note that rows came for a shared subplan that waits with a view, and what it took to hold them."""
+        if name in self._triggers:
+            self._triggers[name].below.setdefault(subplan, Trigger()).held += seconds
+
+    def saw_below(
+        self, subplan: str, kernel: TreeView, before: Arrangements, traffic: Mapping[str, Traffic], cpu: float
+    ) -> None:
+        """Note a flush of a shared subplan, in the triggers of all views that it waits with."""
+        for trigger in self._triggers.values():
+            if subplan in trigger.below:
+                trigger.below[subplan].saw(subplan, kernel, before, traffic, cpu, is_last=False)
 
     def forget(self, name: str) -> None:
         """Forget a trigger of which not all was seen, as after a failure."""
@@ -197,11 +238,17 @@ class Pacing:
         simulated(_NOTHING, (1,), UnitCosts.alike(1, 1.0, 1.0, 1.0), 1)  # compiled, or loaded, before time is taken
         start = time.perf_counter()
         kernel, before = view.kernel, None if known is None else known.plan
+        before_below = {} if known is None else known.below
         seen = learnt(kernel.reading, trigger.flushes, trigger.base, before, kernel.paths)
         passes = passes_of(view.kernel, self.threads)
         assumed = UnitCosts.assumed(seen.kinds.tolist(), passes)
         measured = (Measured() if known is None else known.measured).after(trigger.flushes, assumed)
-        after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held)
+        below = {
+            subplan: learnt_below(one.kernel, passes_of(one.kernel, self.threads), one, before_below.get(subplan))
+            for subplan, one in trigger.below.items()
+            if one.kernel is not None and one.flushes
+        }
+        after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held, below=below)
         search = after.search
         share, found = _searched(search, fresh, progress)
         took = time.perf_counter() - start + (0.0 if known is None else known.planning)
@@ -230,7 +277,7 @@ class Pacing:
         if progress.triggers > _FREE_PLANNINGS and known.planning > _PLANNING * progress.cpu:
             return False
         final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
-        return _differ(progress.rows, known.rows) or _differ(final, known.estimated)
+        return _differ(progress.rows, known.rows) or _differ(final, known.estimated - known.below_final)
 
 
 def passes_of(kernel: TreeView, threads: int) -> Passes:

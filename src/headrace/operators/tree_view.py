@@ -353,17 +353,20 @@ class TreeView(ViewKernel):
                 self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)
             for one in self.followers:
                 if one.kernel.given[one.number].feed.producer == number:
-                    done.sent.extend(one.kernel.received(one, changes, bucket))
+                    received = one.kernel.received(one, changes, bucket)
+                    done.sent.extend(replace(sent, view=one.view) for sent in received.sent)
+                    fed_there = done.fed.setdefault(one.view, {})
+                    fed_there.update((n, more + fed_there.get(n, Traffic())) for n, more in received.traffic.items())
         return done
 
-    def received(self, as_follower: Follower, changes: Changes, bucket: int) -> list[Sent]:
+    def received(self, as_follower: Follower, changes: Changes, bucket: int) -> Reduced:
         """Hand changes of a shared subplan on to the operators that read the one in whose place they are given."""
         number, done = as_follower.number, Reduced()
         rows = fed(self.given[number].feed, changes, self.tree.nodes[number].fields)
         if rows.rows:
             for feed_id, feed in self._readers[number]:
                 self._pass_on(feed_id, feed, number, rows, bucket, {}, {}, (), done)
-        return [replace(sent, view=as_follower.view) for sent in done.sent]
+        return done
 
     def _traffic(self, number: int, operator: Operator, changes: Changes | None, bucket: int) -> Traffic:
         copied = self.placement.places[number].everywhere if bucket else ()  # counted where it is stored

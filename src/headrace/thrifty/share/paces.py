@@ -28,6 +28,7 @@ class Chosen:
     subplans : the pace of each subplan.
     views : the pace of each path of each view.
     finals : the final work of each view, its subplans included; microseconds, as `total`.
+    below : the part of that which the subplans of a view do.
     missed : views whose goals no paces reach.
     """
 
@@ -35,6 +36,7 @@ class Chosen:
     views: dict[str, dict[str, int]]
     total: float
     finals: dict[str, float]
+    below: dict[str, float]
     missed: tuple[str, ...] = ()
 
 
@@ -59,6 +61,7 @@ def _together(found: Sequence[Chosen]) -> Chosen:
         {name: paces for one in found for name, paces in one.views.items()},
         sum(one.total for one in found),
         {name: final for one in found for name, final in one.finals.items()},
+        {name: final for one in found for name, final in one.below.items()},
         tuple(name for one in found for name in one.missed),
     )
 
@@ -236,5 +239,6 @@ class Search:
             {name: dict(zip(v.plan.paths, paces[span[name]], strict=True)) for name, v in plan.views.items()},
             self.costs.total(paces),
             {name: self.costs.final(name, paces) for name in plan.views},
+            {name: self.costs.final(name, paces) - self.costs.view(name, paces).final for name in plan.views},
             self.missed,
         )
