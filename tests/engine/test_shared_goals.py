@@ -99,6 +99,12 @@ def test_any_goals_equal_views_that_share_nothing(
                     twins.pace(name, rng)
             if rng.random() < 0.2:
                 twins.reopen()
+            if rng.random() < 0.2:  # what is shared changes while changes wait
+                sharing = twins.engines[0]._sharing
+                sharing.mode = rng.choice(["off", "exact", "auto"])
+                with twins.engines[0]._lock:
+                    sharing.update()
+                sharing.mode = "auto"
             changes = changing.change()
             for engine in twins.engines:
                 engine.apply(changes)
