@@ -73,7 +73,6 @@ class Engine:
         kept. The environment variable HEADRACE_CALIBRATE=0 switches it off too.
     sharing : what views have in common is kept once. "exact" shares joins that are the same but for the columns that
         views read; "auto" also those that differ in their filters, if that is estimated to be less work; "off" none.
-        Views with goals share nothing.
     """
 
     def __init__(
