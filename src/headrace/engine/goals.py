@@ -162,12 +162,12 @@ class Goals:
         wanted : views whose trigger the user fires.
         """
         out = Advance()
-        waiting = self.waiting
+        waiting, views = self.waiting, self._catalogue.views
         for name in waiting:
-            self._note_rows(name, rows, moment)
+            self._note_rows(name, views[name], rows, moment)
         self.pacing.given(moment.state.traffic)
         for name, fresh in waiting.items():
-            view = self._catalogue.views[name]
+            view = views[name]
             came = sum(count for table, count in rows.items() if table in view.tables)
             progress = self.progress(name).came(came, moment.began, moment.state.held.get(name, Holding()).cpu)
             ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, moment.watermarks)
@@ -182,9 +182,9 @@ class Goals:
         self._plan_together(out)
         return out
 
-    def _note_rows(self, name: str, rows: Mapping[str, int], moment: Moment) -> None:
+    def _note_rows(self, name: str, view: PlannedView, rows: Mapping[str, int], moment: Moment) -> None:
         """Let the rows that have come be learnt from, once the trigger of the view has fired."""
-        view, held = self._catalogue.views[name], moment.state.held
+        held = moment.state.held
         if not any(table in view.tables for table in rows):
             return
         self.pacing.came(name, view, held.get(name, Holding()).rows, is_first=self.progress(name).first is None)

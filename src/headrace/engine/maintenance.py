@@ -261,7 +261,7 @@ class Maintenance:
         snapshot = self._store.snapshot
         running = [view.kernel for task in tasks for view in task.views if not view.waits]
         followers = _followers(kernel for kernel in running if isinstance(kernel, TreeView))
-        patient = frozenset(name for name in followers if self.goals.of(name) is not None)
+        patient = frozenset(followers.keys() & self.goals.waiting.keys()) if followers else frozenset()
         needed = {table_arrangement(task.name) for task in tasks} | {
             arrangement
             for task in tasks

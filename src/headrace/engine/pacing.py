@@ -41,6 +41,7 @@ from headrace.thrifty.unit_costs import Passes, UnitCosts
 _NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
 _PLANNING = 0.01  # planning may take this share of the work that it plans, after the first few triggers
 _FREE_PLANNINGS = 3
+_MOST_FLUSHES = 1_000  # a subplan that others flush more often in a trigger of a view is not learnt from
 _FLUSH = "-1"  # stands for the flush itself, where numbers stand for operators
 _NOTHING = FlatPlan(
     np.full(1, c.GROUP),
@@ -207,12 +208,14 @@ class Pacing:
     ) -> None:
         """Note a flush of a shared subplan, in the triggers of all views that it waits with."""
         for trigger in self._triggers.values():
-            if subplan in trigger.below:
-                trigger.below[subplan].saw(subplan, kernel, before, traffic, cpu, is_last=False)
+            seen = trigger.below.get(subplan)
+            if seen is not None and len(seen.flushes) < _MOST_FLUSHES:
+                seen.saw(subplan, kernel, before, traffic, cpu, is_last=False)
 
     def forget(self, name: str) -> None:
-        """Forget a trigger of which not all was seen, as after a failure."""
+        """Forget a trigger of which not all was seen, or that was planned otherwise, as after a failure."""
         self._triggers.pop(name, None)
+        self.last.pop(name, None)
 
     def first(self, view: PlannedView, fresh: Freshness) -> dict[str, int]:
         """The paces of a view of which nothing is known."""
@@ -246,7 +249,7 @@ class Pacing:
         below = {
             subplan: learnt_below(one.kernel, passes_of(one.kernel, self.threads), one, before_below.get(subplan))
             for subplan, one in trigger.below.items()
-            if one.kernel is not None and one.flushes
+            if one.kernel is not None and len(one.flushes) < _MOST_FLUSHES
         }
         after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held, below=below)
         search = after.search

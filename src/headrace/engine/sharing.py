@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept, arrangements_waiting
+from headrace.thrifty.schedule import expected_rows
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.patience import can_wait, may_be_given
@@ -30,6 +31,7 @@ from headrace.thrifty.share.plan import Shared, given_to, planned
 
 if TYPE_CHECKING:
     from headrace.engine.maintenance import Maintenance
+    from headrace.thrifty.goal import Freshness
     from headrace.thrifty.statistics import Statistics
 
 _SAMPLED = 2_000  # rows of a table by which conditions are compared
@@ -78,6 +80,9 @@ class Sharing:
             self._store.roll_back()
             raise
         self._catalogue.share(after)
+        for name, view in self._catalogue.views.items():
+            if view.kernel != views[name].kernel:
+                self._maintenance.goals.pacing.forget(name)  # its operators are others from now on
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
 
     def _planned(self, alone: Collection[str]) -> dict[str, Shared]:
@@ -90,8 +95,17 @@ class Sharing:
         }
         if self.mode == OFF:
             return {}
-        patient = [name for name in able if views[name].definition.freshness is not None]
+        goals = {name: fresh for name in able if (fresh := views[name].definition.freshness) is not None}
+        patient = {name: self._eagerness(name, fresh) for name, fresh in goals.items()}
         return planned(able, optional, self._work(able), self._catalogue.shared, patient)
+
+    def _eagerness(self, name: str, fresh: Freshness) -> float:
+        """How many times per step the joins of a view with a goal have to be brought up to date; 1 if not known."""
+        progress, statistics = self._maintenance.goals.progress(name), self._statistics()
+        expected = expected_rows(fresh, progress)
+        rows = sum(statistics.share(table) * statistics.size(table) for table in self._catalogue.views[name].tables)
+        flushes = max([1, *progress.paces.values()])
+        return min(1.0, flushes * rows / expected) if expected and rows else 1.0
 
     def _settled(
         self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]

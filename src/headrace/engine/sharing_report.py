@@ -170,7 +170,9 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
         if mine & {repr(block.skeleton.shape) for block in blocks_of(other.kernel.tree).values()}
     ]
     if others:
-        return f"it has joins in common with {listed(others)}, but other filters: sharing them was not found worth it"
+        goals = any(catalogue.views[name].definition.freshness is not None for name in others)
+        differ = "other filters or another goal" if goals or view.definition.freshness is not None else "other filters"
+        return f"it has joins in common with {listed(others)}, but {differ}: sharing them was not found worth it"
     return "no other view joins the same tables by the same keys"
 
 

@@ -3,8 +3,9 @@
 A shared subplan takes each row once. But it takes rows that any of its members wants, with the columns that all of them
 read, and each member picks its rows out of what the subplan gives. So members are clustered from the bottom up: those
 whose conditions are equal always share, since no row is taken for others. Then the two clusters with the highest
-*sharing benefit* are merged, again and again (Tang, "Thrifty Query Processing", 4.3.1, Eq. 4.4, for views that follow
-every step), and of all splits on the way, the one with the least work is taken.
+*sharing benefit* are merged, again and again (Tang, "Thrifty Query Processing", 4.3.1, Eq. 4.4), and of all splits on
+the way, the one with the least work is taken. A subplan runs as often as the most eager of its members needs it. So
+members whose goals differ may be better off apart, even if their conditions are equal.
 
 How many rows conditions have in common is counted on a sample of the rows of each table. Without a sample nothing is
 known, and members with different conditions do not share.
@@ -30,6 +31,7 @@ _COLUMN = 0.25
 _TEXT = 1.0  # a column of texts, which are stored beside their hashes
 _START = 500.0  # an operator that takes any rows at all
 _READ = 500.0  # a view that reads a shared subplan, as it runs apart from that
+_HELD = 250.0  # a table whose rows wait before the joins, in every step in which some come
 _CLEARLY = 1.2  # work that is this many times as much is worth a change
 _PICKED = 0.5  # a row among which a view looks for its own
 
@@ -68,8 +70,8 @@ def work_of(samples: Mapping[str, Sample]) -> Work:
     """
 
     def work(blocks: Sequence[Block]) -> float | None:
-        skeleton = blocks[0].skeleton
-        total = _START * blocks[0].joins
+        skeleton, eagerness = blocks[0].skeleton, max(block.eagerness for block in blocks)
+        total = eagerness * _START * blocks[0].joins
         given = 0.0
         for path, table in _tables(skeleton, ""):
             sample = samples.get(table)
@@ -82,9 +84,11 @@ def work_of(samples: Mapping[str, Sample]) -> Work:
             values = {value.shape: value for block in blocks for value in _read(block, path)}
             # A row goes through all joins between its table and the top of the block.
             total += len(path) * rows * (1.0 + sum(map(_width, values.values())))
+            total += _HELD * (eagerness < 1.0)
             given = max(given, rows)
         if len(blocks) > 1:
-            total += len(blocks) * (_READ + _PICKED * given)
+            # Whatever is given is handed on at once, so a lazy view is disturbed as often as the most eager one asks.
+            total += len(blocks) * (eagerness * _READ + _PICKED * given)
         return total
 
     return work
@@ -116,7 +120,9 @@ def clusters(blocks: Sequence[Block], work: Work, before: Sequence[Sequence[int]
     def total(split: Sequence[Sequence[int]]) -> float:
         return sum(map(cost, split))
 
-    best = found
+    if np.isfinite(total(found)):  # otherwise nothing speaks against sharing what is equal
+        found = [list(part) for whole in found for part in _by_eagerness(blocks, whole)]
+    best = min(found, list(equal.values()), key=total)
     while len(found) > 1:
         benefits = {
             (one, other): cost(found[one]) + cost(found[other]) - cost([*found[one], *found[other]])
@@ -133,6 +139,14 @@ def clusters(blocks: Sequence[Block], work: Work, before: Sequence[Sequence[int]
         if total(kept) <= _CLEARLY * total(best) or np.isinf(total(kept)):
             best = kept
     return sorted(sorted(part) for part in best)
+
+
+def _by_eagerness(blocks: Sequence[Block], cluster: Sequence[int]) -> Iterable[list[int]]:
+    """A cluster taken apart, into those that are brought up to date equally often."""
+    out: dict[float, list[int]] = {}
+    for i in cluster:
+        out.setdefault(blocks[i].eagerness, []).append(i)
+    return out.values()
 
 
 def _with_all(before: Sequence[Sequence[int]], equal: Iterable[Sequence[int]]) -> list[list[int]]:

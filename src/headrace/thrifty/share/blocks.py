@@ -99,6 +99,7 @@ class Block:
     sources : the name that each table has in the tree, by path.
     given : per field that the operator gives, its value.
     joins : how many operators the block has.
+    eagerness : how often it has to be brought up to date, in times per step; less than 1 for a view with a goal.
     """
 
     number: int
@@ -107,6 +108,7 @@ class Block:
     sources: Mapping[str, str]
     given: Mapping[str, Value]
     joins: int
+    eagerness: float = 1.0
 
 
 @dataclass(frozen=True)

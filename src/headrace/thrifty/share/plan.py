@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from headrace.operators.tree_view import Given, TreeView
 from headrace.plan.tree import Feed
@@ -81,7 +82,7 @@ def planned(
     optional: Mapping[str, Collection[str]],
     work: Work,
     before: Mapping[str, Shared],
-    patient: Collection[str] = (),
+    patient: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -91,7 +92,7 @@ def planned(
     optional : the columns of each table that may be NULL.
     work : estimates the work of a subplan; by it, members with different conditions share or do not.
     before : what is shared now.
-    patient : views with goals, for which the rows of a subplan have to be able to wait.
+    patient : views with goals, for which the rows of a subplan have to be able to wait; each with its eagerness.
     """
     out: dict[str, Shared] = {}
     free = {view: set(range(len(kernel.tree.nodes))) for view, kernel in views.items()}
@@ -121,7 +122,7 @@ def _now(candidates: list[_Candidate], before: Mapping[str, Shared]) -> list[lis
     return [part for part in parts if part]
 
 
-def _groups(views: Mapping[str, TreeView], patient: Collection[str]) -> list[list[_Candidate]]:
+def _groups(views: Mapping[str, TreeView], patient: Mapping[str, float]) -> list[list[_Candidate]]:
     """Blocks that can be shared, the largest first."""
     found: dict[str, list[_Candidate]] = {}
     for view, kernel in views.items():
@@ -130,6 +131,7 @@ def _groups(views: Mapping[str, TreeView], patient: Collection[str]) -> list[lis
             if view in patient and not may_be_given(kernel, block.number):
                 continue
             key = repr(block.skeleton.shape)
+            block = replace(block, eagerness=patient.get(view, 1.0))
             found.setdefault(key, []).append(_Candidate(view, block, kernel.tree.from_top(block.number)))
     return sorted(found.values(), key=lambda group: (-group[0].block.joins, -len(group)))
 
