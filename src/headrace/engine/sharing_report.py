@@ -118,8 +118,8 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
 
 def _one(name: str, catalogue: Catalogue, reader: Reader) -> SharedReport:
     shared = catalogue.shared[name]
-    kernel, goals = shared.kernel, {view: catalogue.views[view].definition.freshness for view in shared.views}
-    paces = {view: reader.progress(view).paces.get(name) for view, goal in goals.items() if goal is not None}
+    kernel, eager = shared.kernel, tuple(view for view in shared.views if not reader.has_goal(view))
+    paces = {view: reader.progress(view).paces.get(name) for view in shared.views if view not in eager}
     states = [state for part in kernel.arrangements for state in reader.states(name, part).values()]
     cost = cost_of(reader.summary, name)
     return SharedReport(
@@ -133,7 +133,7 @@ def _one(name: str, catalogue: Catalogue, reader: Reader) -> SharedReport:
         bytes=sum(run.bytes for state in states for run in state.runs),
         rows=sum(rows for rows, _ in cost.values()),
         cpu=sum(cpu for _, cpu in cost.values()),
-        eager=tuple(view for view, goal in goals.items() if goal is None),
+        eager=eager,
         paces={view: pace for view, pace in paces.items() if pace is not None},
     )
 
