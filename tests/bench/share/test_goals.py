@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.bench.share.goals import APPROACHES, CASES, goals_of, run, table
+from headrace.bench.share.goals import APPROACHES, goals_of, run, table
+from headrace.bench.share.queries import CASES
 from headrace.cli.screen import out
 
 
@@ -36,3 +37,8 @@ def test_goals_are_drawn_or_the_same_for_all() -> None:
     assert set(drawn.values()) == {1.0, 0.5, 0.2, 0.1}
     assert drawn == goals_of(CASES["tpch"], "random", 1) != goals_of(CASES["tpch"], "random", 2)
     assert set(goals_of(CASES["ten"], "0.2", 1).values()) == {0.2}
+
+
+def test_the_other_ten_have_other_parameters() -> None:
+    twenty = CASES["twenty"]
+    assert len(twenty) == len(set(twenty.values())) == 20

@@ -29,11 +29,10 @@ from rich.text import Text
 from headrace.bench.measuring.peak_memory import release_memory
 from headrace.bench.measuring.screen import named_numbers
 from headrace.bench.share.model import Model
-from headrace.bench.share.modes import CASES as BOARDS
 from headrace.bench.share.playing import Played, play
+from headrace.bench.share.queries import CASES
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.tpch import tpch_tables
-from headrace.datasets.tpch_queries import TPCH_22, tpch_query
 from headrace.engine.opening import AUTO, OFF
 from headrace.runtime.session import local_session
 from headrace.thrifty.schedule import LEARNING
@@ -43,13 +42,6 @@ __all__ = ["run", "table"]
 
 Tell = Callable[[str], None]
 _SHARES = (1.0, 0.5, 0.2, 0.1)
-_TEN = ("q4", "q5", "q7", "q8", "q9", "q15", "q17", "q18", "q20", "q21")  # the seed's sharing-friendly queries
-CASES: dict[str, dict[str, str]] = {
-    "board": BOARDS["board"],
-    "board with filters": BOARDS["board with filters"],
-    "ten": {name: tpch_query(name) for name in _TEN},
-    "tpch": {name: tpch_query(name) for name in TPCH_22},
-}
 APPROACHES: dict[str, tuple[str, Callable[..., Chosen]]] = {
     "noshare-uniform": (OFF, uniform),
     "noshare-nonuniform": (OFF, chosen),
