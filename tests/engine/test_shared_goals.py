@@ -350,3 +350,34 @@ def test_a_subplan_gets_a_pace_with_the_views_that_read_it(spark: SparkSession, 
         known = engine._maintenance.goals.learnt("by_city")
         assert known is not None
         assert known.estimated > known.below_final > 0
+
+
+def test_a_view_that_fails_at_its_trigger_keeps_nobody_from_the_subplan(spark: SparkSession, tmp_path: Path) -> None:
+    """What the subplan gave it goes on waiting, and comes into its answer once the view has healed."""
+    single = f"SELECT o.id, (SELECT units FROM items WHERE what = 'bolt') AS units FROM {JOIN}"
+    changing = Changing(random.Random(8))
+
+    def change(name: str, rows: list[tuple[Any, ...]], sign: int = 1) -> dict[str, Any]:
+        for row in rows:
+            (changing.rows[name].append if sign > 0 else changing.rows[name].remove)(row)
+        return {name: changing.table(name, rows).append_column("__diff", [[sign] * len(rows)])}
+
+    with opened(spark, tmp_path / "state") as engine:
+        engine.apply(change("shops", [(1, "Rome", 1)]))
+        engine.apply(change("items", [(1, "bolt", 1)]))
+        failing = engine.view("failing", single, strategy="operators", goal=hr.Manual())
+        engine.view("by_city", BOARD["by_city"], strategy="operators", goal=hr.Manual())
+        assert engine._catalogue.shared_by("failing") == engine._catalogue.shared_by("by_city") != []
+        engine.apply(change("orders", [(1, 1, 1, 5, "a"), (2, 1, 2, 0, "a")]))
+        engine.apply(change("items", [(2, "bolt", 3)]))
+        with pytest.raises(hr.StepFailedError, match="more than one row"):
+            engine.refresh()
+        assert failing.problem
+        assert answer(engine.views["by_city"]) == changing.answer(BOARD["by_city"])
+        engine.apply(change("orders", [(3, 1, 1, 7, "b")]))
+        engine.refresh("by_city")
+        engine.apply(change("items", [(2, "bolt", 3)], -1))
+        engine.refresh()
+        assert not failing.problem
+        for name, query in (("failing", single), ("by_city", BOARD["by_city"])):
+            assert answer(engine.views[name]) == changing.answer(query), name
