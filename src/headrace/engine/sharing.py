@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept, arrangements_waiting
-from headrace.thrifty.schedule import expected_rows
+from headrace.thrifty.schedule import LEARNING, expected_rows
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.patience import can_wait, may_be_given
@@ -74,8 +74,9 @@ class Sharing:
             alone.add(stuck)
         try:
             filled, dropped = self._moved(before, after, views)
-            record = self._store.next_record(shared=shared_to_json(after), buckets=filled, dropped=tuple(dropped))
-            self._store.commit(record)
+            goals = self._goals_after(after, views)
+            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals}
+            self._store.commit(self._store.next_record(shared=shared_to_json(after), **what))
         except BaseException:
             self._store.roll_back()
             raise
@@ -128,6 +129,21 @@ class Sharing:
             except HeadraceError:
                 return name  # an operator above refuses these rows for now, so the view stays as it is
         return None
+
+    def _goals_after(self, after: Mapping[str, Shared], views: Mapping[str, PlannedView]) -> dict[str, Any]:
+        """The progress of views with goals whose changes will wait in other places; new places are learnt about."""
+        out = {}
+        for name, view in views.items():
+            kernel = view.kernel
+            if view.definition.freshness is None or not isinstance(kernel, TreeView):
+                continue
+            changed = replace(kernel.alone, given=given_to(name, after))
+            if changed.holds.keys() != kernel.holds.keys():
+                progress = self._maintenance.goals.progress(name)
+                new = LEARNING if LEARNING in progress.paces.values() else 1
+                paces = {path: progress.paces.get(path, new) for path in changed.holds} if progress.paces else {}
+                out[name] = replace(progress, paces=paces).to_json()
+        return out
 
     def _work(self, views: Mapping[str, TreeView]) -> Work:
         """Estimates work by samples of the tables; for "exact", nothing is known of views with different conditions."""
