@@ -20,6 +20,7 @@ from headrace.engine.pacing_together import Planned, together
 from headrace.engine.recompute import Recomputed, Recomputer
 from headrace.engine.step_runner import NOT_COMMITTED, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
+from headrace.engine.waiting_subplans import WaitingSubplans
 from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import HeadraceError, SchemaError, StepFailedError
 from headrace.operators.kernel import ViewKernel
@@ -28,7 +29,6 @@ from headrace.plan.native import NeedsCatalyst
 from headrace.runtime.flushing import flush
 from headrace.runtime.jvm import java_cpu
 from headrace.runtime.log import Arrangements
-from headrace.runtime.pending import waiting_rows
 from headrace.runtime.program import BucketResult, Flush, Holding, Program, view_arrangement
 from headrace.runtime.spark import jobs_of
 from headrace.thrifty.cost import time_text
@@ -104,6 +104,7 @@ class Goals:
         self._recomputer = recomputer
         self._windows = windows
         self.pacing = Pacing(step_runner.threads)
+        self.subplans = WaitingSubplans(catalogue, store, self.pacing, self._run)
 
     def of(self, name: str) -> Freshness | None:
         """The goal of a view; None if every step brings it up to date."""
@@ -188,21 +189,15 @@ class Goals:
         if not any(table in view.tables for table in rows):
             return
         self.pacing.came(name, view, held.get(name, Holding()).rows, is_first=self.progress(name).first is None)
-        for subplan in self._waiting_below(view):
+        for subplan in self.subplans.of(view):
             self.pacing.held_below(name, subplan, held.get(subplan, Holding()).cpu)
-
-    def _waiting_below(self, view: PlannedView) -> list[str]:
-        """The shared subplans of a view that wait with it."""
-        kernel = view.kernel
-        names = dict.fromkeys(one.by for one in kernel.given.values()) if isinstance(kernel, TreeView) else {}
-        return [name for name in names if self._catalogue.shared_waits(name)]
 
     def _plan_together(self, out: Advance) -> None:
         """Choose the paces of views anew whose triggers have fired together, and those of the subplans they share."""
         views = {
             name: Planned(self._catalogue.views[name], fresh, Learnt.from_json(out.learnt[name]))
             for name in out.planned
-            if (fresh := self.of(name)) is not None and self._waiting_below(self._catalogue.views[name])
+            if (fresh := self.of(name)) is not None and self.subplans.of(self._catalogue.views[name])
         }
         for name, (paces, learnt) in together(views).items():
             out.progress[name] = replace(out.progress[name], paces=paces)
@@ -212,39 +207,9 @@ class Goals:
         """The paths to flush before the trigger, and the shared subplans; not what is shared otherwise by now."""
         found, there = (
             paths_due(progress, expected_rows(fresh, progress)),
-            {*view.kernel.holds, *self._waiting_below(view)},
+            {*view.kernel.holds, *self.subplans.of(view)},
         )
         return {path: count for path, count in found.items() if path in there}
-
-    def _bring(self, view: PlannedView, paths: Collection[str], moment: Moment) -> tuple[float, float]:
-        """Bring the shared subplans up to date that are due, or give rows to paths that are; returns CPU seconds.
-
-        These are all of them, and those that other threads and processes have spent.
-        """
-        kernel = view.kernel
-        if not isinstance(kernel, TreeView) or not kernel.given:
-            return 0.0, 0.0
-        read = {table for path in kernel.paths if path.name in paths for table in path.tables}
-        names = dict.fromkeys(one.by for one in kernel.given.values() if one.by in read or one.by in paths)
-        spent = [self.flush_shared(name, moment) for name in names]
-        return sum(cpu for cpu, _ in spent), sum(elsewhere for _, elsewhere in spent)
-
-    def flush_shared(self, name: str, moment: Moment) -> tuple[float, float]:
-        """Let a shared subplan take all that waits for it; what it gives waits at the views that read it.
-
-        Nobody sees that, so it is part of the step whatever becomes of these views. Returns CPU seconds, as `_bring`.
-        """
-        program = moment.shared(name, moment.state.buckets)
-        if not waiting_rows(program, name, program.flushes[name].flushed):
-            return 0.0, 0.0
-        start = time.thread_time()
-        done = self._run(program)
-        moment.state.add(done)
-        spent = time.thread_time() - start + done.elsewhere
-        kernel, before = self._catalogue.shared_kernel(name), self._store.snapshot.arrangements
-        self.pacing.saw_below(name, kernel, before, done.traffic.get(name, {}), spent)
-        self.pacing.given(done.traffic)
-        return spent, done.elsewhere
 
     def flush_paths(self, name: str, paths: Collection[str], moment: Moment) -> None:
         """Flush some paths of a view, none of which ends in its answer."""
@@ -256,7 +221,7 @@ class Goals:
         """Flush all that waits for a view, and let its readers see the new answer."""
         clock, start = self._clock(view), time.perf_counter()
         try:
-            brought, elsewhere = self._bring(view, view.kernel.holds, moment)
+            brought, elsewhere = self.subplans.bring(view, view.kernel.holds, moment)
             done = self._flush(name, view, None, moment)
             if view.is_final:
                 tables = self._catalogue.tables
@@ -296,7 +261,7 @@ class Goals:
         known = self.learnt(name)
         if known is None:
             return self.pacing.first(view, fresh)
-        if self._waiting_below(view) and (shared := together({name: Planned(view, fresh, known)})):
+        if self.subplans.of(view) and (shared := together({name: Planned(view, fresh, known)})):
             return dict(shared[name][0])
         found = self.pacing.under(known, fresh, self.progress(name))
         if not found.feasible and fresh.infeasible == FAIL:
@@ -326,7 +291,7 @@ class Goals:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
         clock = self._clock(view)
         try:
-            brought, elsewhere = self._bring(view, due, moment)
+            brought, elsewhere = self.subplans.bring(view, due, moment)
             own = [path for path in due if path in view.kernel.holds]
             done = self._flush(name, view, own, moment) if own else BucketResult()
         except HeadraceError:

@@ -158,7 +158,7 @@ class Maintenance:
         moment = Moment(self._flush_program, self._shared_program, BucketResult(), {}, now())
         try:
             for name in shared:
-                self.goals.flush_shared(name, moment)
+                self.goals.subplans.flush(name, moment)
             for name, own in paths.items():
                 self.goals.flush_paths(name, own, moment)
         except BaseException:

@@ -27,7 +27,8 @@ from headrace.thrifty.unit_costs import Passes, UnitCosts
 
 if TYPE_CHECKING:
     from headrace.engine.definition import PlannedView
-    from headrace.engine.pacing import Learnt, Trigger
+    from headrace.engine.pacing import Learnt
+    from headrace.engine.seen_trigger import Trigger
 
 _LAG = 0.5  # of a target lag; the rest is for what no estimate knows
 

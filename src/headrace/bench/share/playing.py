@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.engine.engine import Engine
-from headrace.engine.pacing import Trigger, passes_of
+from headrace.engine.pacing import passes_of
+from headrace.engine.seen_trigger import Trigger
 from headrace.errors import HeadraceError
 from headrace.operators.tree_view import TreeView
 from headrace.thrifty.goal import FinalWork, Freshness, OnRefresh
