@@ -193,11 +193,16 @@ class Goals:
             self.pacing.held_below(name, subplan, held.get(subplan, Holding()).cpu)
 
     def _plan_together(self, out: Advance) -> None:
-        """Choose the paces of views anew whose triggers have fired together, and those of the subplans they share."""
+        """Choose the paces of views anew whose triggers have fired together, and those of the subplans they share.
+
+        If there is news of one of them, all that read the same subplans are planned with it.
+        """
+        below = {name: {*self.subplans.of(self._catalogue.views[name])} for name in out.fired if name in out.learnt}
+        news = set[str]().union(*(below[name] for name in out.planned))
         views = {
             name: Planned(self._catalogue.views[name], fresh, Learnt.from_json(out.learnt[name]))
-            for name in out.planned
-            if (fresh := self.of(name)) is not None and self.subplans.of(self._catalogue.views[name])
+            for name, read in below.items()
+            if read & news and (fresh := self.of(name)) is not None
         }
         for name, (paces, learnt) in together(views).items():
             out.progress[name] = replace(out.progress[name], paces=paces)
