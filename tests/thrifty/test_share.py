@@ -224,15 +224,9 @@ def test_clusters_beside_all_ways_to_share(seed: int) -> None:
         "shops": Sample(pa.table({"id": [1, 2], "name": ["a", "b"]}), 1.0),
     }
     bounds = [rng.choice([None, rng.randint(1, 1000)]) for _ in range(5)]
+    eager = [rng.choice([1.0, 1.0, 0.1, 0.001]) for _ in bounds] if rng.random() < 0.5 else [1.0] * 5
     blocks = [
-        block(
-            join(
-                orders("shop", *rng.sample(["day", "price"], 1), where=None if b is None else less("day", b)),
-                shops("id", "name"),
-                ("l1", "r1") if rng.random() < 0.3 else ("l1",),
-            )
-        )
-        for b in bounds
+        replace(_with_bound(rng, bound), eagerness=eagerness) for bound, eagerness in zip(bounds, eager, strict=True)
     ]
     work = work_of(samples)
 
@@ -241,9 +235,27 @@ def test_clusters_beside_all_ways_to_share(seed: int) -> None:
 
     found = split(blocks, work)
     assert sorted(i for part in found for i in part) == list(range(5))
-    equal = [{i for i in range(5) if bounds[i] == bound} for bound in dict.fromkeys(bounds)]
+    kinds = list(zip(bounds, eager, strict=True))
+    equal = [{i for i in range(5) if kinds[i] == kind} for kind in dict.fromkeys(kinds)]
     able = [split for split in partitions(range(5)) if all(any(one <= {*part} for part in split) for one in equal)]
     assert total(found) <= 1.1 * min(map(total, able))
+
+
+def _with_bound(rng: random.Random, bound: int | None) -> Block:
+    where = None if bound is None else less("day", bound)
+    columns = ("l1", "r1") if rng.random() < 0.3 else ("l1",)
+    return block(join(orders("shop", *rng.sample(["day", "price"], 1), where=where), shops("id", "name"), columns))
+
+
+def test_a_lazy_view_shares_with_an_eager_one_if_steps_are_large() -> None:
+    """In small steps, handing rows to the lazy view costs more than joining them once, at its trigger."""
+    rows = pa.table({name: np.arange(1000) for name in ("day", "price", "shop")})
+    eager = block(join(orders("shop", "price"), shops("id"), ("l1",)))
+    lazy = replace(eager, eagerness=0.001)
+    for changed, found in ((20.0, [[0], [1]]), (1e5, [[0, 1]])):
+        work = work_of({"orders": Sample(rows, changed), "shops": Sample(pa.table({"id": [1]}), 1.0)})
+        assert split([eager, lazy], work) == found
+        assert split([eager, eager], work) == split([lazy, lazy], work) == [[0, 1]]
 
 
 def test_nothing_is_known_of_empty_tables() -> None:

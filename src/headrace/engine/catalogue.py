@@ -109,6 +109,10 @@ class Catalogue:
         """The subplans that views share, after a view is gone."""
         return {name: one.without(view) for name, one in self._shared.items()}
 
+    def shared_by(self, view: str) -> list[str]:
+        """The subplans that a view reads."""
+        return [name for name, one in self._shared.items() if view in one.views]
+
     def shared_kernel(self, name: str) -> TreeView:
         """The kernel of a shared subplan, with the views that follow it as they are planned now."""
         # A kernel finds out much about itself when it first runs, so it is made once: only `share` changes followers.
@@ -120,6 +124,11 @@ class Catalogue:
                 followers.append(Follower(member.view, kernel, member.number))
             self._shared_kernels[name] = replace(self._shared[name].kernel, followers=tuple(followers))
         return self._shared_kernels[name]
+
+    def shared_waits(self, name: str) -> bool:
+        """Whether the changes of a shared subplan wait, because no view that reads it follows every step."""
+        views = self._shared[name].views
+        return bool(views) and all(self._entries[v].planned.definition.freshness is not None for v in views)
 
     @property
     def table_handles(self) -> dict[str, Table]:

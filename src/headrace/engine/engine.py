@@ -73,7 +73,6 @@ class Engine:
         kept. The environment variable HEADRACE_CALIBRATE=0 switches it off too.
     sharing : what views have in common is kept once. "exact" shares joins that are the same but for the columns that
         views read; "auto" also those that differ in their filters, if that is estimated to be less work; "off" none.
-        Views with goals share nothing.
     """
 
     def __init__(
@@ -468,11 +467,14 @@ class Engine:
                 check_goal(name, planned, freshness, self._catalogue)
             if planned.definition.freshness is not None and freshness is None:
                 self.refresh(name)  # from now on nothing may wait
-            if freshness is not None:
-                self._sharing.update(without=[name], fresh=())
-                planned = self._catalogue.views[name]
-            changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
-            progress = self._maintenance.goals.changed(name, planned, freshness).to_json()
+                self._maintenance.settle(self._catalogue.shared_by(name), {})
+            definition = replace(planned.definition, freshness=freshness)
+            if not self._sharing.can_go_on(replace(planned, definition=definition)):
+                self._sharing.update(
+                    without=[name], fresh=()
+                )  # before it waits, as its rows cannot wait where they are given
+            changed = replace(self._catalogue.views[name], definition=definition)
+            progress = self._maintenance.goals.changed(name, changed, freshness).to_json()
             record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})

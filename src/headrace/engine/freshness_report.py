@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from headrace.explain import svg
 from headrace.explain.parts import Fact, Part, Section, Table
 from headrace.explain.svg import EDGE, FAINT, INK, MARGIN
 from headrace.operators.tree_view import TreeView
-from headrace.plan.paths import paths_of
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.goal import Freshness
 from headrace.thrifty.incrementability import PathIncrementability, Point, incrementability, tradeoff
@@ -40,7 +39,7 @@ def freshness_section(name: str, view: PlannedView, fresh: Freshness, reader: Re
         classes = {} if known is None else {one.path: one for one in incrementability(known.plan, progress.paces)}
         rows = tuple(
             (where, _said(progress.paces.get(path, 1)), _class(classes.get(path)))
-            for path, where in _places(view.kernel).items()
+            for path, where in _places(view.kernel, [] if known is None else known.below).items()
         )
         parts.append(Table(("changes wait", "flushes until the trigger", "incrementable"), rows))
     return Section("freshness", tuple(parts)), values
@@ -81,13 +80,13 @@ def _class(found: PathIncrementability | None) -> str:
     return f"{found.kind}, because of [{found.operator}]"
 
 
-def _places(kernel: TreeView) -> dict[str, str]:
-    """Where changes wait, in words."""
+def _places(kernel: TreeView, subplans: Collection[str]) -> dict[str, str]:
+    """Where changes wait, in words; first those that wait for shared subplans."""
     out = {}
-    for path in paths_of(kernel.tree):
+    for path in kernel.paths:
         tables = f"rows of {', '.join(path.tables)} " if path.tables else ""
         out[path.name] = f"{tables}before [{path.number}]"
-    return out
+    return {**{name: f"before shared subplan {name}" for name in subplans}, **out}
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ from typing import Any
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
 from headrace.engine.pacing import Learnt, Pacing
+from headrace.engine.pacing_together import Planned, together
 from headrace.engine.recompute import Recomputed, Recomputer
 from headrace.engine.step_runner import NOT_COMMITTED, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
+from headrace.engine.waiting_subplans import WaitingSubplans
 from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import HeadraceError, SchemaError, StepFailedError
 from headrace.operators.kernel import ViewKernel
@@ -42,6 +44,7 @@ from headrace.thrifty.schedule import (
     progress_of,
 )
 
+MakeSharedProgram = Callable[[str, Arrangements], Program]
 MakeProgram = Callable[[Mapping[str, PlannedView], Arrangements], Program]
 
 
@@ -61,6 +64,7 @@ class Advance:
     fired: list[str] = field(default_factory=list)
     shown: Arrangements = field(default_factory=dict)
     learnt: dict[str, Any] = field(default_factory=dict)
+    planned: list[str] = field(default_factory=list)  # views whose paces were chosen anew
     undone: bool = False  # whether a flush failed, and left files behind
 
     def goals(self) -> dict[str, object]:
@@ -75,12 +79,14 @@ class Moment:
     Parameters
     ----------
     program : makes a program over views, given the state that the step has changed so far.
-    state : what the step has done so far.
+    shared : makes a program that brings a shared subplan up to date, given the same.
+    state : what the step has done so far; what shared subplans do is added to it.
     watermarks : those that the step has moved.
     began : when the step began.
     """
 
     program: MakeProgram
+    shared: MakeSharedProgram
     state: BucketResult
     watermarks: Mapping[str, int]
     began: int
@@ -98,6 +104,7 @@ class Goals:
         self._recomputer = recomputer
         self._windows = windows
         self.pacing = Pacing(step_runner.threads)
+        self.subplans = WaitingSubplans(catalogue, store, self.pacing, self._run)
 
     def of(self, name: str) -> Freshness | None:
         """The goal of a view; None if every step brings it up to date."""
@@ -115,7 +122,7 @@ class Goals:
 
     def set_paces(self, name: str, paces: Mapping[str, int], expected: int) -> None:
         """Flush each path of a view so often per trigger, and expect so many rows until the next one."""
-        unknown = paces.keys() - self._catalogue.views[name].kernel.holds.keys()
+        unknown = paces.keys() - {*self._catalogue.views[name].kernel.holds, *self._catalogue.shared_by(name)}
         if unknown:
             raise SchemaError(f"view {name!r} has no path {sorted(unknown)[0]!r}", way_out="see explain()")
         progress = replace(self.progress(name), paces=dict(paces), expected=float(expected))
@@ -156,13 +163,14 @@ class Goals:
         wanted : views whose trigger the user fires.
         """
         out = Advance()
-        for name, fresh in self.waiting.items():
-            view = self._catalogue.views[name]
+        waiting, views = self.waiting, self._catalogue.views
+        for name in waiting:
+            self._note_rows(name, views[name], rows, moment)
+        self.pacing.given(moment.state.traffic)
+        for name, fresh in waiting.items():
+            view = views[name]
             came = sum(count for table, count in rows.items() if table in view.tables)
-            before, held = self.progress(name), moment.state.held.get(name, Holding())
-            progress = before.came(came, moment.began, held.cpu)
-            if came:
-                self.pacing.came(name, view, held.rows, is_first=before.first is None)
+            progress = self.progress(name).came(came, moment.began, moment.state.held.get(name, Holding()).cpu)
             ended = isinstance(fresh.trigger, AtWindowEnd) and self._window_ended(name, view, moment.watermarks)
             if came:
                 out.progress[name] = progress
@@ -170,9 +178,47 @@ class Goals:
                 continue  # nothing waits
             if name in wanted or is_due(fresh, progress, now(), window_ended=ended):
                 self._fire(name, view, fresh, progress, moment, out)
-            elif came and (due := paths_due(progress, expected_rows(fresh, progress))):
+            elif came and (due := self._due(view, fresh, progress)):
                 self._flush_some(name, view, progress, due, moment, out)
+        self._plan_together(out)
         return out
+
+    def _note_rows(self, name: str, view: PlannedView, rows: Mapping[str, int], moment: Moment) -> None:
+        """Let the rows that have come be learnt from, once the trigger of the view has fired."""
+        held = moment.state.held
+        if not any(table in view.tables for table in rows):
+            return
+        self.pacing.came(name, view, held.get(name, Holding()).rows, is_first=self.progress(name).first is None)
+        for subplan in self.subplans.of(view):
+            self.pacing.held_below(name, subplan, held.get(subplan, Holding()).cpu)
+
+    def _plan_together(self, out: Advance) -> None:
+        """Choose the paces of views anew whose triggers have fired together, and those of the subplans they share.
+
+        If there is news of one of them, all that read the same subplans are planned with it.
+        """
+        below = {name: {*self.subplans.of(self._catalogue.views[name])} for name in out.fired if name in out.learnt}
+        news = set[str]().union(*(below[name] for name in out.planned))
+        views = {
+            name: Planned(self._catalogue.views[name], fresh, Learnt.from_json(out.learnt[name]))
+            for name, read in below.items()
+            if read & news and (fresh := self.of(name)) is not None
+        }
+        for name, (paces, learnt) in together(views).items():
+            out.progress[name] = replace(out.progress[name], paces=paces)
+            out.learnt[name] = learnt.to_json()
+
+    def _due(self, view: PlannedView, fresh: Freshness, progress: Progress) -> dict[str, int]:
+        """The paths to flush before the trigger, and the shared subplans; not what is shared otherwise by now."""
+        found, there = (
+            paths_due(progress, expected_rows(fresh, progress)),
+            {*view.kernel.holds, *self.subplans.of(view)},
+        )
+        return {path: count for path, count in found.items() if path in there}
+
+    def flush_paths(self, name: str, paths: Collection[str], moment: Moment) -> None:
+        """Flush some paths of a view, none of which ends in its answer."""
+        moment.state.add(self._flush(name, self._catalogue.views[name], paths, moment))
 
     def _fire(
         self, name: str, view: PlannedView, fresh: Freshness, progress: Progress, moment: Moment, out: Advance
@@ -180,6 +226,7 @@ class Goals:
         """Flush all that waits for a view, and let its readers see the new answer."""
         clock, start = self._clock(view), time.perf_counter()
         try:
+            brought, elsewhere = self.subplans.bring(view, view.kernel.holds, moment)
             done = self._flush(name, view, None, moment)
             if view.is_final:
                 tables = self._catalogue.tables
@@ -190,7 +237,7 @@ class Goals:
             self.pacing.forget(name)
             out.progress[name] = progress.fail(error.what.removeprefix(f"{NOT_COMMITTED}: "), now())
             return
-        spent = clock() + done.elsewhere
+        spent = clock() + done.elsewhere + elsewhere
         out.result.add(done)
         out.fired.append(name)
         at = now()
@@ -201,10 +248,11 @@ class Goals:
             met = spent <= fresh.goal.share * known.batch
         step = self._store.snapshot.step + 1
         after = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
-        self._saw(name, view, done, spent, is_last=True)
+        self._saw(name, view, done, spent - brought, is_last=True)
         found = self.pacing.chosen(name, view, fresh, progress, known)
         if found is not None:
             paces, learnt = found
+            out.planned += [name] if known is None or learnt.planning > known.planning else []
             after = replace(after, paces=paces)
             out.learnt[name] = learnt.to_json()
         out.progress[name] = after
@@ -218,6 +266,8 @@ class Goals:
         known = self.learnt(name)
         if known is None:
             return self.pacing.first(view, fresh)
+        if self.subplans.of(view) and (shared := together({name: Planned(view, fresh, known)})):
+            return dict(shared[name][0])
         found = self.pacing.under(known, fresh, self.progress(name))
         if not found.feasible and fresh.infeasible == FAIL:
             raise SchemaError(
@@ -230,7 +280,9 @@ class Goals:
     def learnt(self, name: str) -> Learnt | None:
         """What is known of the triggers of a view."""
         data = self._store.snapshot.learnt.get(name)
-        return None if data is None else Learnt.from_json(data)
+        found = None if data is None else Learnt.from_json(data)
+        # What was learnt of other paths, before a shared subplan took them over or gave them back, says nothing.
+        return found if found and found.plan.paths == tuple(self._catalogue.views[name].kernel.holds) else None
 
     def _flush_some(
         self,
@@ -244,7 +296,9 @@ class Goals:
         """Flush some paths ahead of the trigger; readers go on seeing the answer of the last one."""
         clock = self._clock(view)
         try:
-            done = self._flush(name, view, due, moment)
+            brought, elsewhere = self.subplans.bring(view, due, moment)
+            own = [path for path in due if path in view.kernel.holds]
+            done = self._flush(name, view, own, moment) if own else BucketResult()
         except HeadraceError:
             out.undone = True  # what is wrong now may be right when all changes are there
             out.progress[name] = progress.flush(due, 0.0)
@@ -255,8 +309,9 @@ class Goals:
             if arrangement in done.buckets and arrangement not in before.shown:
                 out.shown[arrangement] = before.arrangements.get(arrangement, {})
         out.result.add(done)
-        spent = clock() + done.elsewhere
-        self._saw(name, view, done, spent, is_last=False)
+        spent = clock() + done.elsewhere + elsewhere
+        if own:
+            self._saw(name, view, done, spent - brought, is_last=False)
         out.progress[name] = progress.flush(due, spent)
 
     def _flush(self, name: str, view: PlannedView, paths: Collection[str] | None, moment: Moment) -> BucketResult:

@@ -7,7 +7,7 @@ and the step exists from the moment of the commit at its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,6 +36,7 @@ from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
+    Flush,
     Program,
     TableTask,
     ViewTask,
@@ -114,7 +115,7 @@ class Maintenance:
         return step
 
     def _advance(self, outcome: Outcome, rows: Mapping[str, int], began: int, wanted: Collection[str] = ()) -> Advance:
-        moment = Moment(self._flush_program, outcome.result, outcome.watermarks, began)
+        moment = Moment(self._flush_program, self._shared_program, outcome.result, outcome.watermarks, began)
         advance = self.goals.advance(moment, rows, wanted)
         outcome.result.add(replace(advance.result, changes={}))
         return advance
@@ -131,6 +132,40 @@ class Maintenance:
         return replace(
             base, state={name: snapshot.arrangements.get(name, {}) | changed.get(name, {}) for name in names}
         )
+
+    def _shared_program(self, name: str, changed: Arrangements) -> Program:
+        """A program in which a shared subplan takes all that waits for it, and what it gives waits at its readers."""
+        snapshot, kernel = self._store.snapshot, self._catalogue.shared_kernel(name)
+        followers = _followers([kernel])
+        needed = [*arrangements_kept(name, kernel), *arrangements_waiting(name, kernel)]
+        needed += [part for view, own in followers.items() for part in arrangements_waiting(view, own)]
+        return replace(
+            self._program((), {}),
+            state={part: snapshot.arrangements.get(part, {}) | changed.get(part, {}) for part in needed},
+            flushes={name: Flush(kernel, frozenset(kernel.inlets), frozenset())},
+            followers=followers,
+            patient=frozenset(followers),
+        )
+
+    def settle(self, shared: Collection[str], paths: Mapping[str, Collection[str]]) -> None:
+        """Let changes go on, so that what views share can change; no answer changes by it.
+
+        Parameters
+        ----------
+        shared : subplans for which nothing may wait.
+        paths : per view with a goal, the paths in which nothing may wait.
+        """
+        moment = Moment(self._flush_program, self._shared_program, BucketResult(), {}, now())
+        try:
+            for name in shared:
+                self.goals.subplans.flush(name, moment)
+            for name, own in paths.items():
+                self.goals.flush_paths(name, own, moment)
+        except BaseException:
+            self._store.roll_back()
+            raise
+        if moment.state.buckets:
+            self._store.commit(self._store.next_record(buckets=moment.state.buckets))
 
     def _recomputed(self, outcome: Outcome) -> Outcome:
         """Recompute those recomputed views that read a changed table."""
@@ -211,7 +246,7 @@ class Maintenance:
     def _table_task(self, name: str) -> TableTask:
         layout, views = self._catalogue.tables[name], self._catalogue.views
         tasks = [
-            task
+            replace(task, waits=self._catalogue.shared_waits(shared))
             for shared in self._catalogue.shared
             for task in _view_tasks(shared, self._catalogue.shared_kernel(shared), name)
         ]
@@ -224,15 +259,20 @@ class Maintenance:
 
     def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
         snapshot = self._store.snapshot
-        reached = [view.kernel for task in tasks for view in task.views if isinstance(view.kernel, TreeView)]
-        followers = {one.view: one.kernel for kernel in reached for one in kernel.followers}
+        running = [view.kernel for task in tasks for view in task.views if not view.waits]
+        followers = _followers(kernel for kernel in running if isinstance(kernel, TreeView))
+        patient = frozenset(followers.keys() & self.goals.waiting.keys()) if followers else frozenset()
         needed = {table_arrangement(task.name) for task in tasks} | {
             arrangement
             for task in tasks
             for view in task.views
             for arrangement in (arrangements_waiting if view.waits else arrangements_kept)(view.name, view.kernel)
         }
-        needed |= {part for name, kernel in followers.items() for part in arrangements_kept(name, kernel)}
+        needed |= {
+            part
+            for name, kernel in followers.items()
+            for part in (arrangements_waiting if name in patient else arrangements_kept)(name, kernel)
+        }
         return Program(
             version=snapshot.version + 1,
             root=str(self._store.location.root),
@@ -244,6 +284,7 @@ class Maintenance:
             owes=True,
             between=BetweenOperators(views),
             followers=followers,
+            patient=patient,
         )
 
     def _passed(self, result: BucketResult) -> Arrangements:
@@ -342,6 +383,11 @@ class Maintenance:
         arrangement = table_arrangement(table)
         buckets = self._store.snapshot.arrangements.get(arrangement, {}) | changed.get(arrangement, {})
         return sum(state.live for state in buckets.values())
+
+
+def _followers(kernels: Iterable[TreeView]) -> dict[str, ViewKernel]:
+    """The views that read some shared subplans."""
+    return {one.view: one.kernel for kernel in kernels for one in kernel.followers}
 
 
 def _with_files(before: Mapping[str, list[str]], aside: Mapping[str, Aside]) -> dict[str, list[str]]:

@@ -16,22 +16,19 @@ from typing import Any
 import numpy as np
 
 from headrace.engine.definition import PlannedView
-from headrace.operators.group import GroupLayout
-from headrace.operators.join import JoinLayout
-from headrace.operators.kernel import Traffic, ViewChange
-from headrace.operators.layout import GROUPS
-from headrace.operators.top import TopLayout
+from headrace.engine.pacing_together import learnt_below
+from headrace.engine.seen_trigger import Trigger
+from headrace.operators.kernel import Traffic
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Join
 from headrace.runtime.inline import WORTH_THREADS
 from headrace.runtime.log import Arrangements
 from headrace.runtime.one_pass import most_rows
-from headrace.runtime.program import view_arrangement
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.goal import Budget, Every, FinalWork, Freshness, TargetLag
 from headrace.thrifty.incrementability import SHARES
 from headrace.thrifty.measured import Measured
-from headrace.thrifty.observed import Base, Flow, Flushed, OperatorFlow, learnt, next_trigger
+from headrace.thrifty.observed import learnt, next_trigger
 from headrace.thrifty.paces import Chosen, Search
 from headrace.thrifty.schedule import LEARNING, Progress
 from headrace.thrifty.simulate import FlatPlan, simulated
@@ -40,6 +37,7 @@ from headrace.thrifty.unit_costs import Passes, UnitCosts
 _NEWS = 0.2  # rows, or final work, that differ by less than this are no reason to plan again
 _PLANNING = 0.01  # planning may take this share of the work that it plans, after the first few triggers
 _FREE_PLANNINGS = 3
+_MOST_FLUSHES = 1_000  # a subplan that others flush more often in a trigger of a view is not learnt from
 _FLUSH = "-1"  # stands for the flush itself, where numbers stand for operators
 _NOTHING = FlatPlan(
     np.full(1, c.GROUP),
@@ -51,15 +49,6 @@ _NOTHING = FlatPlan(
     ("0",),
     (),
 )
-
-
-@dataclass
-class Trigger:
-    """What has been seen of a trigger so far."""
-
-    base: Base = field(default_factory=dict)
-    flushes: list[Flushed] = field(default_factory=list)
-    rows: dict[int, float] = field(default_factory=dict)  # rows that wait before operators, by operator
 
 
 @dataclass(frozen=True)
@@ -77,6 +66,8 @@ class Learnt:
     last : what the last trigger took: its final and its additional work as shares of `batch`, and the seconds of the
         first.
     forecast : for the next trigger, by operator: rows that it takes, and CPU seconds (those of flushes under -1).
+    below : the shared subplans that waited with the view, as `engine.pacing_together` knows them.
+    below_final : the part of `estimated` that these do.
     operators : of the last trigger, by operator: rows that were forecast, rows that it took, CPU seconds that were
         forecast, CPU seconds that it took; the forecasts are None for the first trigger.
     """
@@ -94,6 +85,8 @@ class Learnt:
     last: Mapping[str, float] = field(default_factory=dict)
     forecast: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     operators: Mapping[str, tuple[float | None, float, float | None, float]] = field(default_factory=dict)
+    below: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    below_final: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The values that the log keeps."""
@@ -136,7 +129,7 @@ class Pacing:
             self._triggers[name] = Trigger()
         if name in self._triggers:
             waiting = self._triggers[name].rows
-            for number, _, _, feed in view.kernel.tree.feeds():
+            for number, _, _, feed in view.kernel.reading.feeds():
                 if feed.producer is None and not isinstance(view.kernel.tree.nodes[number], Join):
                     waiting[number] = waiting.get(number, 0.0) + rows.get(feed.source, 0)
 
@@ -156,22 +149,35 @@ class Pacing:
         trigger = self._triggers.get(name)
         if trigger is None:
             return
-        if not trigger.flushes:
-            trigger.base = _base(name, view.kernel, before)
-        flows = {}
-        for number, one in traffic.items():
-            flow, n = _flow(one), int(number)
-            if flow.fed:
-                trigger.rows[n] = trigger.rows.get(n, 0.0) + flow.fed
-            if one.taken or flow.groups:  # otherwise what was given waits before it
-                flows[n] = replace(flow, fed=trigger.rows.pop(n, 0.0))
-        trigger.flushes.append(Flushed(flows, cpu, is_last))
+        trigger.saw(name, view.kernel, before, traffic, cpu, is_last=is_last)
         if is_last:
             self.last[name] = self._triggers.pop(name)
 
+    def given(self, traffic: Mapping[str, Mapping[str, Traffic]]) -> None:
+        """Note the rows that shared subplans gave to views, before whose operators they wait."""
+        for name in traffic.keys() & self._triggers.keys():
+            waiting = self._triggers[name].rows
+            for number, one in traffic[name].items():
+                waiting[int(number)] = waiting.get(int(number), 0.0) + one.fed
+
+    def held_below(self, name: str, subplan: str, seconds: float) -> None:
+        """Note that rows came for a shared subplan that waits with a view, and what it took to hold them."""
+        if name in self._triggers:
+            self._triggers[name].below.setdefault(subplan, Trigger()).held += seconds
+
+    def saw_below(
+        self, subplan: str, kernel: TreeView, before: Arrangements, traffic: Mapping[str, Traffic], cpu: float
+    ) -> None:
+        """Note a flush of a shared subplan, in the triggers of all views that it waits with."""
+        for trigger in self._triggers.values():
+            seen = trigger.below.get(subplan)
+            if seen is not None and len(seen.flushes) < _MOST_FLUSHES:
+                seen.saw(subplan, kernel, before, traffic, cpu, is_last=False)
+
     def forget(self, name: str) -> None:
-        """Forget a trigger of which not all was seen, as after a failure."""
+        """Forget a trigger of which not all was seen, or that was planned otherwise, as after a failure."""
         self._triggers.pop(name, None)
+        self.last.pop(name, None)
 
     def first(self, view: PlannedView, fresh: Freshness) -> dict[str, int]:
         """The paces of a view of which nothing is known."""
@@ -196,11 +202,18 @@ class Pacing:
             return progress.paces, replace(known, last=last, operators=_by_operator(trigger, known.forecast))
         simulated(_NOTHING, (1,), UnitCosts.alike(1, 1.0, 1.0, 1.0), 1)  # compiled, or loaded, before time is taken
         start = time.perf_counter()
-        seen = learnt(view.kernel.tree, trigger.flushes, trigger.base, None if known is None else known.plan)
+        kernel, before = view.kernel, None if known is None else known.plan
+        before_below = {} if known is None else known.below
+        seen = learnt(kernel.reading, trigger.flushes, trigger.base, before, kernel.paths)
         passes = passes_of(view.kernel, self.threads)
         assumed = UnitCosts.assumed(seen.kinds.tolist(), passes)
         measured = (Measured() if known is None else known.measured).after(trigger.flushes, assumed)
-        after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held)
+        below = {
+            subplan: learnt_below(one.kernel, passes_of(one.kernel, self.threads), one, before_below.get(subplan))
+            for subplan, one in trigger.below.items()
+            if one.kernel is not None and len(one.flushes) < _MOST_FLUSHES
+        }
+        after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held, below=below)
         search = after.search
         share, found = _searched(search, fresh, progress)
         took = time.perf_counter() - start + (0.0 if known is None else known.planning)
@@ -229,7 +242,7 @@ class Pacing:
         if progress.triggers > _FREE_PLANNINGS and known.planning > _PLANNING * progress.cpu:
             return False
         final = sum(flush.cpu for flush in trigger.flushes if flush.is_last)
-        return _differ(progress.rows, known.rows) or _differ(final, known.estimated)
+        return _differ(progress.rows, known.rows) or _differ(final, known.estimated - known.below_final)
 
 
 def passes_of(kernel: TreeView, threads: int) -> Passes:
@@ -298,39 +311,3 @@ def _searched(search: Search, fresh: Freshness, progress: Progress) -> tuple[flo
 
 def _differ(one: float, other: float) -> bool:
     return abs(one - other) > _NEWS * max(one, other)
-
-
-def _flow(traffic: Traffic) -> OperatorFlow:
-    right = traffic.right
-    left = ViewChange(
-        traffic.taken.inserted - right.inserted,
-        traffic.taken.deleted - right.deleted,
-        traffic.taken.updated - right.updated,
-    )
-    return OperatorFlow(
-        _as_flow(left),
-        _as_flow(right),
-        _as_flow(traffic.given),
-        float(traffic.fed),
-        float(traffic.groups),
-        traffic.cpu,
-    )
-
-
-def _as_flow(change: ViewChange) -> Flow:
-    return float(change.inserted), float(change.updated), float(change.deleted)
-
-
-def _base(name: str, kernel: TreeView, state: Arrangements) -> Base:
-    """The rows or groups that operators have before the first flush of a trigger."""
-    out = {}
-    for number, layout in enumerate(kernel.layouts):
-        parts: tuple[str, ...] = layout.parts if isinstance(layout, JoinLayout) else ()
-        if isinstance(layout, TopLayout):
-            parts = (layout.rows_part,)
-        elif isinstance(layout, GroupLayout):
-            parts = (layout.part(GROUPS),)
-        for side, part in enumerate(parts):
-            states = state.get(view_arrangement(name, part), {})
-            out[number, side] = float(sum(own.live for own in states.values()))
-    return out

@@ -147,6 +147,10 @@ class Reader:
         """How far a view with a goal is."""
         return progress_of(self._snapshot.goals, view)
 
+    def has_goal(self, view: str) -> bool:
+        """Whether a view has a goal; without one it follows every step."""
+        return self._snapshot.views.get(view, {}).get("freshness") is not None
+
     def learnt(self, view: str) -> Mapping[str, Any] | None:
         """What the triggers of a view with a goal have shown, as the log keeps it."""
         return self._snapshot.learnt.get(view)

@@ -19,17 +19,20 @@ from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.opening import EXACT, OFF
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.store import Store
-from headrace.errors import StorageError
+from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
-from headrace.runtime.program import arrangements_kept
+from headrace.runtime.program import arrangements_kept, arrangements_waiting
+from headrace.thrifty.schedule import LEARNING, expected_rows
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.orders import Manner
+from headrace.thrifty.share.patience import can_wait, may_be_given
 from headrace.thrifty.share.plan import Shared, given_to, planned
 
 if TYPE_CHECKING:
     from headrace.engine.maintenance import Maintenance
+    from headrace.thrifty.goal import Freshness
     from headrace.thrifty.statistics import Statistics
 
 _SAMPLED = 2_000  # rows of a table by which conditions are compared
@@ -64,27 +67,88 @@ class Sharing:
 
         Where many views share already, only the views in `fresh` look for others; None stands for all views.
         """
-        before, views = dict(self._catalogue.shared), self._catalogue.views
-        able = {
-            name: view.kernel.alone for name, view in views.items() if name not in without and self._may_share(view)
-        }
-        optional = {
-            name: frozenset(column.name for column in schema.columns if column.nullable)
-            for name, schema in self._catalogue.schemas.items()
-        }
-        known = self._known(able)
-        after = {} if self.mode == OFF else planned(able, optional, self._work(able), before, known, fresh)
-        if after == before:
-            return
+        alone = set(without)
+        while True:
+            before, after, views = dict(self._catalogue.shared), self._planned(alone, fresh), self._catalogue.views
+            if after == before:
+                return
+            stuck = self._settled(before, after, views)
+            if stuck is None:
+                break
+            alone.add(stuck)
         try:
             filled, dropped = self._moved(before, after, views)
-            record = self._store.next_record(shared=shared_to_json(after), buckets=filled, dropped=tuple(dropped))
-            self._store.commit(record)
+            goals = self._goals_after(after, views)
+            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals}
+            self._store.commit(self._store.next_record(shared=shared_to_json(after), **what))
         except BaseException:
             self._store.roll_back()
             raise
         self._catalogue.share(after)
+        for name, view in self._catalogue.views.items():
+            if view.kernel != views[name].kernel:
+                self._maintenance.goals.pacing.forget(name)  # its operators are others from now on
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
+
+    def _planned(self, alone: Collection[str], fresh: Collection[str] | None) -> dict[str, Shared]:
+        """What views should share, apart from those that are kept alone."""
+        views = self._catalogue.views
+        able = {name: view.kernel.alone for name, view in views.items() if name not in alone and self.may_share(view)}
+        optional = {
+            name: frozenset(column.name for column in schema.columns if column.nullable)
+            for name, schema in self._catalogue.schemas.items()
+        }
+        if self.mode == OFF:
+            return {}
+        goals = {name: goal for name in able if (goal := views[name].definition.freshness) is not None}
+        patient = {name: self._eagerness(name, goal) for name, goal in goals.items()}
+        known = self._known(able)
+        return planned(able, optional, self._work(able), self._catalogue.shared, known, fresh, patient)
+
+    def _eagerness(self, name: str, fresh: Freshness) -> float:
+        """How many times per step the joins of a view with a goal have to be brought up to date; 1 if not known."""
+        progress, statistics = self._maintenance.goals.progress(name), self._statistics()
+        expected = expected_rows(fresh, progress)
+        rows = sum(statistics.share(table) * statistics.size(table) for table in self._catalogue.views[name].tables)
+        flushes = max([1, *progress.paces.values()])
+        return min(1.0, flushes * rows / expected) if expected and rows else 1.0
+
+    def _settled(
+        self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]
+    ) -> str | None:
+        """Let changes go on that wait where the plan is about to change; gives a view whose changes cannot.
+
+        Where a subplan gets other members or another form, what waits for it goes to the members that it has. Where a
+        subplan takes over operators of a view with a goal, what waits before these goes on to the operators above.
+        """
+        self._maintenance.settle([name for name, one in before.items() if after.get(name) != one], {})
+        for name, view in views.items():
+            kernel = view.kernel
+            if view.definition.freshness is None or not isinstance(kernel, TreeView):
+                continue
+            leaving = kernel.own - replace(kernel.alone, given=given_to(name, after)).own
+            paths = [path.name for path in kernel.paths if path.number in leaving]
+            try:
+                if paths:
+                    self._maintenance.settle((), {name: paths})
+            except HeadraceError:
+                return name  # an operator above refuses these rows for now, so the view stays as it is
+        return None
+
+    def _goals_after(self, after: Mapping[str, Shared], views: Mapping[str, PlannedView]) -> dict[str, Any]:
+        """The progress of views with goals whose changes will wait in other places; new places are learnt about."""
+        out = {}
+        for name, view in views.items():
+            kernel = view.kernel
+            if view.definition.freshness is None or not isinstance(kernel, TreeView):
+                continue
+            changed = replace(kernel.alone, given=given_to(name, after))
+            if changed.holds.keys() != kernel.holds.keys():
+                progress = self._maintenance.goals.progress(name)
+                new = LEARNING if LEARNING in progress.paces.values() else 1
+                paces = {path: progress.paces.get(path, new) for path in changed.holds} if progress.paces else {}
+                out[name] = replace(progress, paces=paces).to_json()
+        return out
 
     def _known(self, views: Mapping[str, TreeView]) -> set[str]:
         """The tables whose rows tell what conditions have in common; none, if only equal ones are to be shared."""
@@ -114,17 +178,24 @@ class Sharing:
                 samples[table] = Sample(rows.take(pa.array(range(0, rows.num_rows, every), pa.int64())), changed)
         return samples
 
-    def _may_share(self, view: PlannedView) -> bool:
-        """Whether a view may read from a shared subplan: one that follows every step, over tables that keep rows."""
+    def may_share(self, view: PlannedView) -> bool:
+        """Whether a view may read from a shared subplan: one of operators, over tables that keep rows."""
         kernel, schemas = view.kernel, self._catalogue.schemas
         return (
             isinstance(kernel, TreeView)
             and isinstance(view.answer, SqlAnswer)
-            and view.definition.freshness is None
             and not view.is_final
             and kernel.alone.in_one_pass is not None
+            and (view.definition.freshness is None or can_wait(kernel))
             and all(schemas[table].kept for table in view.tables)
         )
+
+    def can_go_on(self, view: PlannedView) -> bool:
+        """Whether a view may read what it reads of shared subplans now."""
+        kernel = view.kernel
+        if not isinstance(kernel, TreeView) or not kernel.given or view.definition.freshness is None:
+            return True
+        return self.may_share(view) and all(may_be_given(kernel.alone, number) for number in kernel.given)
 
     def _moved(
         self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]
@@ -134,7 +205,7 @@ class Sharing:
         dropped: list[str] = []
         for name, one in before.items():
             if name not in after or after[name].kernel != one.kernel:
-                dropped += arrangements_kept(name, one.kernel)
+                dropped += [*arrangements_kept(name, one.kernel), *arrangements_waiting(name, one.kernel)]
         for name, one in after.items():
             if name not in before or before[name].kernel != one.kernel:
                 filled |= self._maintenance.fill_shared(name, one.kernel)
@@ -145,6 +216,7 @@ class Sharing:
             changed = replace(kernel.alone, given=given_to(name, after))
             had, has = (set(arrangements_kept(name, one)) for one in (kernel, changed))
             dropped += sorted(had - has)
+            dropped += sorted({*arrangements_waiting(name, kernel)} - {*arrangements_waiting(name, changed)})
             if has - had:
                 whole = self._maintenance.fill(name, replace(view, kernel=kernel.alone))[1]
                 filled |= {part: states for part, states in whole.items() if part in has - had}

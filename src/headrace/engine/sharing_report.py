@@ -19,6 +19,7 @@ from headrace.plan.tree import Feed, Tree
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.masks import is_mask
 from headrace.thrifty.share.orders import pairs_of
+from headrace.thrifty.share.patience import can_wait, may_be_given
 from headrace.thrifty.share.plan import Shared
 
 _LONG = 160  # characters of a condition
@@ -40,6 +41,8 @@ class SharedReport:
     instead_of : the operators of its members that it stands for.
     differ_on : the tables on whose rows members have different conditions; their rows carry masks.
     rows, cpu : rows through its operators in the last step, and CPU seconds.
+    eager : the views because of which it follows every step; none if its changes wait.
+    paces : per view with a goal whose triggers have been planned: how often it is brought up to date until then.
     """
 
     name: str
@@ -52,6 +55,8 @@ class SharedReport:
     bytes: int
     rows: int
     cpu: float
+    eager: tuple[str, ...]
+    paces: Mapping[str, int]
 
     def __str__(self) -> str:
         joins = counted(self.operators, "join")
@@ -60,17 +65,27 @@ class SharedReport:
             said += f"; conditions on {listed(self.differ_on)} differ, so rows carry a mask of the views that want them"
         return f"{said}; {counted(self.entries, 'entry', 'entries')}, {self.bytes:,} bytes"
 
+    @property
+    def runs(self) -> str:
+        """When it is brought up to date, in words."""
+        if self.eager:
+            return f"in every step, because of {listed(self.eager)}"
+        if not self.paces:
+            return "when one of its views needs it; until then changes wait before it"
+        often = listed([f"{pace} for {view}" for view, pace in self.paces.items()])
+        return f"so many times until the trigger of a view: {often}; between them changes wait before it"
+
 
 def shared_reports(catalogue: Catalogue, reader: Reader) -> list[SharedReport]:
     """All subplans that views share, as of the last step."""
-    return [_one(name, shared, reader) for name, shared in catalogue.shared.items()]
+    return [_one(name, catalogue, reader) for name in catalogue.shared]
 
 
 def shared_section(view: PlannedView, catalogue: Catalogue, reader: Reader) -> Section:
     """What a view shares with others; a section without parts if it shares nothing."""
     given = view.kernel.given if isinstance(view.kernel, TreeView) else {}
     facts = (
-        Fact(one.by, f"gives what [{number}] would: {_one(one.by, catalogue.shared[one.by], reader)}")
+        Fact(one.by, f"gives what [{number}] would: {_one(one.by, catalogue, reader)}")
         for number, one in sorted(given.items())
     )
     return Section("shared", tuple(facts))
@@ -102,8 +117,10 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
     )
 
 
-def _one(name: str, shared: Shared, reader: Reader) -> SharedReport:
-    kernel = shared.kernel
+def _one(name: str, catalogue: Catalogue, reader: Reader) -> SharedReport:
+    shared = catalogue.shared[name]
+    kernel, eager = shared.kernel, tuple(view for view in shared.views if not reader.has_goal(view))
+    paces = {view: reader.progress(view).paces.get(name) for view in shared.views if view not in eager}
     states = [state for part in kernel.arrangements for state in reader.states(name, part).values()]
     cost = cost_of(reader.summary, name)
     return SharedReport(
@@ -117,6 +134,8 @@ def _one(name: str, shared: Shared, reader: Reader) -> SharedReport:
         bytes=sum(run.bytes for state in states for run in state.runs),
         rows=sum(rows for rows, _ in cost.values()),
         cpu=sum(cpu for _, cpu in cost.values()),
+        eager=eager,
+        paces={view: pace for view, pace in paces.items() if pace is not None},
     )
 
 
@@ -133,14 +152,17 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
         return "sharing is off"
     if not isinstance(view.kernel, TreeView):
         return f"it is kept by the strategy {view.definition.strategy!r}, which has no operators"
-    if view.definition.freshness is not None:
-        return "it has a goal, and does not follow every step"
     if view.is_final:
         return "its windows close, which takes rows out of its operators"
     if not all(catalogue.schemas[table].kept for table in view.tables):
         return "one of its tables keeps no rows, from which a shared subplan could be filled"
     if not (blocks := blocks_of(view.kernel.tree)):
         return "it has no inner join of tables by equal keys alone; other operators are not shared"
+    if view.definition.freshness is not None and not _may_wait(view.kernel):
+        return (
+            "it has a goal, and rows that a shared subplan gave could not wait for it: on the way to its operators "
+            "they may fail, or meet rows of a table"
+        )
     mine = _pairs(blocks)
     others = [
         name
@@ -156,9 +178,14 @@ def _pairs(blocks: Mapping[int, Block]) -> set[str]:
     return {pair for block in blocks.values() for pair in pairs_of(block)}
 
 
+def _may_wait(kernel: TreeView) -> bool:
+    return can_wait(kernel) and any(may_be_given(kernel, number) for number in blocks_of(kernel.tree))
+
+
 def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
     shared = catalogue.shared[one.name]
     yield Fact("is", str(one))
+    yield Fact("runs", one.runs)
     yield Fact("last step", f"{counted(one.rows, 'changed row')} through its operators, {1e3 * one.cpu:.1f} ms of CPU")
     lines = []
     for number, node in enumerate(shared.kernel.tree.nodes):

@@ -144,6 +144,7 @@ class Reduced:
     summary: ViewChange | None = None
     groups: int = 0  # how many groups the changes of an aggregate belonged to
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
+    fed: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # what other views were given, by operator
 
 
 @dataclass(frozen=True)

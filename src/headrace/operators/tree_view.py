@@ -42,7 +42,7 @@ from headrace.operators.operator import Operator, OperatorLayout, given
 from headrace.operators.placement import Placement, Placer
 from headrace.operators.top import TopLayout
 from headrace.plan.expression import Expression
-from headrace.plan.paths import paths_of
+from headrace.plan.paths import Path, paths_of, with_given
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
 from headrace.relation.residence import Residence
 from headrace.rings import COUNT, Group
@@ -245,13 +245,23 @@ class TreeView(ViewKernel):
         return out
 
     @cached_property
+    def reading(self) -> Tree:
+        """The tree in which rows that a shared subplan gives are read as those of a table with its name."""
+        return with_given(self.tree, {number: one.by for number, one in self.given.items()})
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Where changes can wait on their way through the operators that run here."""
+        return tuple(path for path in paths_of(self.reading) if path.number in self.own)
+
+    @cached_property
     def holds(self) -> Mapping[str, tuple[str, ...]]:
-        """Changes wait before aggregates and tops, and those of tables before joins.
+        """Changes wait before aggregates and tops, and those of tables and of shared subplans before joins.
 
         A join hands on at once what an operator gives it: its pairs wait before the next aggregate or top.
         """
         out = {}
-        for path in (path for path in paths_of(self.tree) if path.number in self.own):
+        for path in self.paths:
             layout = self.layouts[path.number]
             parts = [part for part in layout.accepts if part not in layout.first]
             out[path.name] = tuple(part for part in parts if not path.is_source or layout.side_of(part) == path.side)
@@ -346,17 +356,20 @@ class TreeView(ViewKernel):
                 self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)
             for one in self.followers if once else ():
                 if one.kernel.given[one.number].feed.producer == number:
-                    done.sent.extend(one.kernel.received(one, changes, bucket))
+                    received = one.kernel.received(one, changes, bucket)
+                    done.sent.extend(replace(sent, view=one.view) for sent in received.sent)
+                    fed_there = done.fed.setdefault(one.view, {})
+                    fed_there.update((n, more + fed_there.get(n, Traffic())) for n, more in received.traffic.items())
         return done
 
-    def received(self, as_follower: Follower, changes: Changes, bucket: int) -> list[Sent]:
+    def received(self, as_follower: Follower, changes: Changes, bucket: int) -> Reduced:
         """Hand changes of a shared subplan on to the operators that read the one in whose place they are given."""
         number, done = as_follower.number, Reduced()
         rows = fed(self.given[number].feed, changes, self.tree.nodes[number].fields)
         if rows.rows:
             for feed_id, feed in self._readers[number]:
                 self._pass_on(feed_id, feed, number, rows, bucket, {}, {}, (), done)
-        return [replace(sent, view=as_follower.view) for sent in done.sent]
+        return done
 
     def _traffic(self, number: int, operator: Operator, changes: Changes | None, bucket: int) -> Traffic:
         copied = self.placement.places[number].everywhere if bucket else ()  # counted where it is stored

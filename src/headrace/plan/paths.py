@@ -11,9 +11,10 @@ is done: no path begins at that table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from headrace.plan.tree import Join, Tree
+from headrace.plan.tree import Feed, Join, Node, Port, Tree
 
 _SIDES = ("left", "right")
 
@@ -61,6 +62,31 @@ def paths_of(tree: Tree) -> tuple[Path, ...]:
         tables = _tables(tree, number, side)
         out.append(Path(name, number, side, is_source, tables, tuple(sorted(through)), tuple(ends)))
     return tuple(out)
+
+
+def with_given(tree: Tree, given: Mapping[int, str]) -> Tree:
+    """The same tree, where rows that come from elsewhere in place of some operators are read as those of a table.
+
+    Parameters
+    ----------
+    given : per such operator, the name of what gives its rows.
+    """
+    if not given:
+        return tree
+    return Tree(tuple(_with_given(node, given) for node in tree.nodes))
+
+
+def _with_given(node: Node, given: Mapping[int, str]) -> Node:
+    def read(feed: Feed) -> Feed:
+        by = None if feed.producer is None else given.get(feed.producer)
+        return feed if by is None else replace(feed, producer=None, table=by, source=f"{by}#{feed.producer}")
+
+    def port(old: Port) -> Port:
+        return replace(old, feeds=tuple(map(read, old.feeds)))
+
+    if isinstance(node, Join):
+        return replace(node, left=port(node.left), right=port(node.right))
+    return replace(node, port=port(node.port))
 
 
 def children(paths: tuple[Path, ...]) -> dict[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from headrace.relation.residence import Residence, first_word
 from headrace.rings import Group
 from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.merges import Kind, Merge, Merging
-from headrace.runtime.pending import residences_of
+from headrace.runtime.pending import followers_in_one_pass, residences_of
 from headrace.runtime.program import BucketResult, Program, table_arrangement, view_arrangement
 from headrace.runtime.runwriter import discard
 
@@ -59,12 +59,8 @@ def passes(program: Program, rows: int, threads: int = 1) -> list[Program]:
         at_once.append(replace(task, views=tuple(views)))
         if left:
             others.append(replace(task, views=tuple(left), store=False, views_only=True))
-    followers = {}
-    for name, kernel in program.followers.items():
-        way = kernel.in_one_pass
-        assert way is not None, "only views that are kept in one pass share subplans"
-        followers[name] = way.kernel
-        residences |= {view_arrangement(name, part): found for part, found in way.residences.items()}
+    followers, where = followers_in_one_pass(program)
+    residences |= where
     first = replace(program, buckets=1, tables=tuple(at_once), residences=residences, followers=followers)
     return [first, replace(program, tables=tuple(others), followers={})] if others else [first]
 

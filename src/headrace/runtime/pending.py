@@ -123,4 +123,18 @@ def in_one_pass(program: Program) -> Program | None:
         flushes[view] = replace(flush, kernel=way.kernel)
         residences |= waiting
         residences |= {view_arrangement(view, part): found for part, found in way.residences.items()}
-    return replace(program, buckets=1, flushes=flushes, residences=residences)
+    followers, where = followers_in_one_pass(program)
+    return replace(program, buckets=1, flushes=flushes, residences=residences | where, followers=followers)
+
+
+def followers_in_one_pass(program: Program) -> tuple[dict[str, ViewKernel], dict[str, Residence]]:
+    """The views that read shared subplans, each with one bucket, and where the entries lie that they may get."""
+    followers, residences = {}, dict[str, Residence]()
+    for name, kernel in program.followers.items():
+        way, waiting = kernel.in_one_pass, residences_of(name, kernel) if name in program.patient else {}
+        assert way is not None, "only views that are kept in one pass share subplans"
+        assert waiting is not None, "and if they have goals, only those whose changes can wait in one pass"
+        followers[name] = way.kernel
+        residences |= waiting
+        residences |= {view_arrangement(name, part): found for part, found in way.residences.items()}
+    return followers, residences

@@ -159,6 +159,7 @@ class Program:
     residences: Mapping[str, Residence] | None = None  # by arrangement: the step changes all buckets in one pass
     flushes: Mapping[str, Flush] = field(default_factory=dict)  # by view, for a program without rows
     followers: Mapping[str, ViewKernel] = field(default_factory=dict)  # views that read a shared subplan
+    patient: frozenset[str] = frozenset()  # the followers with goals: what they are given waits at their inlets
 
     def __getstate__(self) -> dict[str, object]:
         """The program as tasks get it: without `between`, which needs the driver's session."""
@@ -188,6 +189,7 @@ class Program:
     def waiting(self) -> dict[str, frozenset[str]]:
         """The inlets of each view at which changes wait, for the views that have such."""
         own = {v.name: frozenset(v.kernel.inlets) for task in self.tables for v in task.views if v.waits}
+        own |= {name: frozenset(kernel.inlets) for name, kernel in self.followers.items() if name in self.patient}
         return own | {name: flush.waiting for name, flush in self.flushes.items()}
 
     def states(self, arrangement: str) -> Mapping[int, BucketState]:

@@ -310,7 +310,7 @@ def _reduce_view(
         hold(program, name, part, bucket, runs, writer, result)
     result.parcels += [Parcel(s.stage, s.bucket, s.view or name, s.part, s.run, s.run.rows) for s in done.sent]
     if done.traffic:
-        result.add(BucketResult(traffic={name: done.traffic}))
+        result.add(BucketResult(traffic={name: done.traffic, **done.fed}))
     if done.summary is not None:
         result.summaries[name] = result.summaries.get(name, ViewChange()) + done.summary
     if done.changes is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.plan.paths import children, paths_of
+from headrace.plan.paths import Path, children, paths_of
 from headrace.plan.tree import Aggregation, Join, JoinKind, Top, Tree
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.simulate import FlatPlan
@@ -90,14 +90,21 @@ def gross(flow: Flow) -> float:
     return flow[0] + 2 * flow[1] + flow[2]
 
 
-def learnt(tree: Tree, flushes: Sequence[Flushed], base: Base, before: FlatPlan | None = None) -> FlatPlan:
+def learnt(
+    tree: Tree,
+    flushes: Sequence[Flushed],
+    base: Base,
+    before: FlatPlan | None = None,
+    paths: tuple[Path, ...] | None = None,
+) -> FlatPlan:
     """The plan of a trigger as its flushes have shown it.
 
     Parameters
     ----------
     before : what was known; it says in which order rows come, if no flush of this trigger was partial.
+    paths : those of the operators that run here, if some of the tree run elsewhere; all by default.
     """
-    paths = paths_of(tree)
+    paths = paths_of(tree) if paths is None else paths
     numbers = {path.name: i for i, path in enumerate(paths)}
     size = len(tree.nodes)
     path_of = np.full((size, 2), -1, np.int64)

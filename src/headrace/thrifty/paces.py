@@ -22,7 +22,7 @@ from headrace.thrifty.unit_costs import UnitCosts
 MOST = 100  # flushes of a path until the trigger
 Paces = tuple[int, ...]
 _INFINITE = float("inf")
-_MARGIN = 0.3  # measured final work may be so much more than estimated
+MARGIN = 0.3  # measured final work may be so much more than estimated
 _NEAR = 1.1  # a goal out of reach is approached up to this factor of the least final work
 
 
@@ -75,7 +75,7 @@ class Search:
 
         An estimate is not exact, so it has to be below what the share allows: the more, the less work is to be left.
         """
-        return share * self.everything / (1 + _MARGIN * (1 - share))
+        return share * self.everything / (1 + MARGIN * (1 - share))
 
     @property
     def everything(self) -> float:

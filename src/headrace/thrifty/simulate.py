@@ -87,11 +87,12 @@ class Work:
     final_rows: float
     rows: Mapping[int, float]  # per operator
     cpu: Mapping[int, float]  # per operator, and that of the flushes themselves under -1
+    given: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the flow that the last operator gives until the trigger
 
 
 def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int) -> Work:
     """Simulate a trigger with these paces, its data in so many parts."""
-    rows, cpu = np.zeros(len(plan.kinds)), np.zeros(len(plan.kinds) + 1)
+    rows, cpu, gave = np.zeros(len(plan.kinds)), np.zeros(len(plan.kinds) + 1), np.zeros(3)
     total, final, total_rows, final_rows = _simulate(
         plan.kinds,
         plan.parameters,
@@ -105,13 +106,15 @@ def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int
         parts,
         rows,
         cpu,
+        gave,
     )
     by_operator = {**dict(enumerate(cpu[:-1].tolist())), -1: float(cpu[-1])}
-    return Work(total, final, total_rows, final_rows, dict(enumerate(rows.tolist())), by_operator)
+    one, two, three = gave.tolist()
+    return Work(total, final, total_rows, final_rows, dict(enumerate(rows.tolist())), by_operator, (one, two, three))
 
 
 @_jit
-def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows, cpu):  # type: ignore[no-untyped-def]
+def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows, cpu, last_gave):  # type: ignore[no-untyped-def]
     operators = len(kinds)
     flushed = np.zeros(len(paces), np.int64)
     last = np.zeros(len(paces))  # how much of the data had come at the last flush of each path
@@ -181,6 +184,8 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
                     continue
                 join_flow(kinds[n], parameters[n], cumulated[n], taken[n], given)
             gave = given[0] + 2.0 * given[1] + given[2]
+            if n == operators - 1:
+                last_gave += given
             for size in range(2):
                 price = units[size, n]
                 cost[size, n] = price[0] + price[1] * (took + summed) + price[2] * gave

@@ -25,6 +25,7 @@ from headrace.bench.pace.arrival import Arrival, Stream
 from headrace.datasets.tpch import TPCH_SCHEMAS
 from headrace.engine.engine import Engine
 from headrace.engine.handles import View
+from headrace.engine.opening import OFF
 from headrace.engine.pacing import passes_of
 from headrace.errors import HeadraceError
 from headrace.operators.tree_view import TreeView
@@ -120,7 +121,7 @@ def play(
     """Play all rows of the tables that a query reads, as they come, into one view per configuration of paces."""
     location = Path(tempfile.mkdtemp(prefix="location-", dir=folder))
     try:
-        with Engine(spark, location) as engine:
+        with Engine(spark, location, sharing=OFF) as engine:  # or one join would do for all of them
             for name, spec in TPCH_SCHEMAS.items():
                 engine.table(
                     name,

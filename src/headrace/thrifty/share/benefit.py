@@ -4,8 +4,9 @@ A shared subplan runs each join once. But it takes rows that any of its members 
 read, perhaps in an order that none of them would choose alone; and each member picks its rows out of what the subplan
 gives. So blocks are clustered from the bottom up: those that are the same, conditions included, always share, since no
 row is taken for others. Then the two clusters with the highest *sharing benefit* are merged, again and again (Tang,
-"Thrifty Query Processing", 4.3.1, Eq. 4.4, for views that follow every step), and of all splits on the way, the one
-with the least work is taken.
+"Thrifty Query Processing", 4.3.1, Eq. 4.4), and of all splits on the way, the one with the least work is taken. A
+subplan runs as often as the most eager of its members needs it. So members whose goals differ may be better off apart,
+even if their conditions are equal.
 
 How many rows conditions have in common is counted on a sample of the rows of each table. Where there is no sample,
 blocks share only what they have under equal conditions.
@@ -35,6 +36,7 @@ _START = 800.0  # a join that takes any rows at all
 _START_COLUMN = 120.0  # more, for every column
 _START_TEXT = 350.0
 _READ = 1_000.0  # a view that reads a shared subplan, as it runs apart from that
+_HELD = 500.0  # a table whose rows wait before a join, in every step in which some come
 _PICKED = 0.5  # a row among which a view looks for its own
 _CLEARLY = 1.2  # work that is this many times as much is worth a change
 
@@ -119,19 +121,27 @@ class _Estimate:
     def work(self, join: FamilyJoin) -> float:
         """The work of one join."""
         total = taken = 0.0
-        start = _START
+        start, eagerness = _START, self._eagerness
         for side in (0, 1):
             paths = {i: f"{path}{side}" for i, path in join.users.items()}
             rows, (columns, texts) = self._rows(paths), self._columns(paths)
             taken += rows
             total += rows * (1.0 + _COLUMN * columns + _TEXT * texts)
             start += _START_COLUMN * columns + _START_TEXT * texts
-        return total + start * min(1.0, taken)  # less than a row stands for steps in which none comes
+            total += _HELD * min(1.0, rows) * (eagerness < 1.0 and join.inputs[side] is None)
+        # Less than a row stands for steps in which none comes.
+        return total + eagerness * start * min(1.0, taken)
 
     def reading(self, join: FamilyJoin) -> float:
         """The work of the views that read what a join gives."""
         rows = self._rows(join.users) if join.ends else 0.0
-        return len(join.ends) * (_READ * min(1.0, rows) + _PICKED * rows)
+        # What is given is handed on at once, so a lazy view is disturbed as often as the most eager one asks.
+        return len(join.ends) * (self._eagerness * _READ * min(1.0, rows) + _PICKED * rows)
+
+    @property
+    def _eagerness(self) -> float:
+        """How many times per step the joins run: as often as the most eager block needs them."""
+        return max(block.eagerness for block in self.blocks)
 
     def _rows(self, paths: Mapping[int, str]) -> float:
         """How many rows a step changes in what some blocks have at a path of theirs."""
@@ -205,7 +215,10 @@ def clusters(
         worth = (_CLEARLY - 1.0) * sum(costs.of([i]) for i in fresh)
         best = grown if costs.total(grown) < costs.total(kept) - worth else kept
     if len(fresh) == len(blocks):
-        anew = _merged(equal, _Costs(blocks, work, manners), fresh)
+        apart = [part for whole in equal for part in _by_eagerness(blocks, whole)]
+        free = _Costs(blocks, work, manners)
+        # Where nothing is known, nothing speaks against sharing what is equal.
+        anew = min(equal, _merged(apart, free, fresh), key=free.total)
         if not before or _CLEARLY * costs.total(anew) < costs.total(best):
             best = anew
     return [Cluster(tuple(part), costs.best(part)[1]) for part in sorted(sorted(part) for part in best)]
@@ -267,6 +280,14 @@ def _equal(blocks: Sequence[Block]) -> list[list[int]]:
             own, members = own | part[0], [*part[1], *members]
         parts.append((own, members))
     return [members for _, members in parts]
+
+
+def _by_eagerness(blocks: Sequence[Block], cluster: Sequence[int]) -> Iterable[list[int]]:
+    """A cluster taken apart, into those that are brought up to date equally often."""
+    out: dict[float, list[int]] = {}
+    for i in cluster:
+        out.setdefault(blocks[i].eagerness, []).append(i)
+    return out.values()
 
 
 def _with_all(before: Sequence[Sequence[int]], equal: Iterable[Sequence[int]]) -> list[list[int]]:

@@ -128,6 +128,7 @@ class Block:
     given : per field that the operator gives, its value.
     joins : how many operators the block has.
     inner : the blocks within it, by path.
+    eagerness : how often it has to be brought up to date, in times per step; less than 1 for a view with a goal.
     """
 
     number: int
@@ -137,6 +138,7 @@ class Block:
     given: Mapping[str, Value]
     joins: int
     inner: Mapping[str, Block] = field(default_factory=dict)
+    eagerness: float = 1.0
 
     @cached_property
     def tables(self) -> dict[str, str]:

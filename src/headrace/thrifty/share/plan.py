@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from headrace.operators.tree_view import Given, TreeView
 from headrace.plan.tree import Feed
@@ -17,6 +18,7 @@ from headrace.thrifty.share.benefit import ALL_MANNERS, EXACT_MANNERS, Cluster, 
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.merge import merged
 from headrace.thrifty.share.orders import Manner, in_common_order, pairs_of
+from headrace.thrifty.share.patience import may_be_given
 
 _FEW = 8  # blocks that are all compared with each other whenever a view comes or goes
 
@@ -89,6 +91,7 @@ def planned(
     before: Mapping[str, Shared],
     known: Collection[str],
     fresh: Collection[str] | None = None,
+    patient: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -101,9 +104,10 @@ def planned(
     known : tables whose rows are known well enough to tell how many rows different conditions have in common. Over
         other tables, only joins with equal conditions are shared.
     fresh : views that are new; what others share with each other stays as it is. None stands for all views.
+    patient : views with goals, for which the rows of a subplan have to be able to wait; each with its eagerness.
     """
     out: dict[str, Shared] = {}
-    for group in _groups(views):
+    for group in _groups(views, patient):
         all_known = {*known}.issuperset(table for one in group for table in one.block.tables.values())
         now = _now(group, before)
         manners = ALL_MANNERS if all_known else EXACT_MANNERS
@@ -142,11 +146,13 @@ def _kept(candidates: list[_Candidate], before: Mapping[str, Shared]) -> dict[st
     return None
 
 
-def _groups(views: Mapping[str, TreeView]) -> list[list[_Candidate]]:
+def _groups(views: Mapping[str, TreeView], patient: Mapping[str, float]) -> list[list[_Candidate]]:
     """The largest blocks of all views, in groups that have pairs of tables in common."""
     groups: list[tuple[set[str], list[_Candidate]]] = []
     for view, kernel in views.items():
         blocks = blocks_of(kernel.tree)
+        if view in patient:
+            blocks = _able_to_wait(blocks, kernel, patient[view])
         inside = {inner.number for block in blocks.values() for inner in block.inner.values()}
         for block in (block for number, block in blocks.items() if number not in inside):
             pairs, members = pairs_of(block), [_Candidate(view, block)]
@@ -155,6 +161,17 @@ def _groups(views: Mapping[str, TreeView]) -> list[list[_Candidate]]:
                 pairs, members = pairs | group[0], [*group[1], *members]
             groups.append((pairs, members))
     return [members for _, members in groups]
+
+
+def _able_to_wait(blocks: Mapping[int, Block], kernel: TreeView, eagerness: float) -> dict[int, Block]:
+    """The blocks of a view with a goal whose rows can wait for the view, with its eagerness."""
+    able = {number for number in blocks if may_be_given(kernel, number)}
+
+    def within(block: Block) -> Block:
+        inner = {path: within(one) for path, one in block.inner.items() if one.number in able}
+        return replace(block, inner=inner, eagerness=eagerness)
+
+    return {number: within(block) for number, block in blocks.items() if number in able}
 
 
 def _made(

@@ -1,0 +1,199 @@
+"""Many views with goals over TPC-H: shared or not, with one pace or with many, and what each way costs.
+
+Every query wants that at most a share of its work is left at the trigger: the shares are drawn from 1, 0.5, 0.2 and
+0.1, or are the same for all. The approaches are those of iShare's evaluation ("Thrifty Query Processing", 4.4): views
+that share nothing, with one pace per view or a pace per path; views that share subplans, with one pace for all that
+hangs together; and ours, a pace per subplan and per path. All choose by the same cost model, which is learnt in a pass
+of its own. Rows are those that operators took; with `--assumed` the model has fixed costs, and rows do not depend on
+the machine. Missed latency is the CPU time of a view and of its subplans at the trigger beyond its share of what the
+view takes alone if all is done then. The answers of all approaches are compared with Spark's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from headrace.bench.measuring.peak_memory import release_memory
+from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.share.model import Model
+from headrace.bench.share.playing import Played, play
+from headrace.bench.share.queries import CASES
+from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
+from headrace.datasets.tpch import tpch_tables
+from headrace.engine.opening import AUTO, OFF
+from headrace.runtime.session import local_session
+from headrace.thrifty.schedule import LEARNING
+from headrace.thrifty.share.paces import Chosen, chosen, uniform
+
+__all__ = ["run", "table"]
+
+Tell = Callable[[str], None]
+_SHARES = (1.0, 0.5, 0.2, 0.1)
+APPROACHES: dict[str, tuple[str, Callable[..., Chosen]]] = {
+    "noshare-uniform": (OFF, uniform),
+    "noshare-nonuniform": (OFF, chosen),
+    "share-uniform": (AUTO, uniform),
+    "ours": (AUTO, chosen),
+}
+"""By name: whether views share, and how paces are chosen."""
+
+
+def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
+    """Run the benchmark; see `--help` for its options."""
+    options = _parser().parse_args(argv)
+    spark = local_session()
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _run(spark, Path(folder), options, tell)
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="headrace bench share-goals", description=__doc__)
+    made.add_argument("--scale", type=float, default=0.02, help="TPC-H's scale factor (default 0.02)")
+    made.add_argument("--parts", type=int, default=50, help="steps until the trigger, and the highest pace")
+    made.add_argument("--there", type=float, default=0.1, help="share of the rows that is there before")
+    made.add_argument("--cases", nargs="+", choices=list(CASES), default=["board", "board with filters", "ten"])
+    made.add_argument("--goals", nargs="+", default=["random"], help="'random', or a share for all views")
+    made.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of random goals")
+    made.add_argument("--assumed", action="store_true", help="choose by fixed costs instead of measured ones")
+    made.add_argument("--location", type=Path, default=None, help="folder for files and state")
+    return made
+
+
+def goals_of(queries: Mapping[str, str], goals: str, seed: int) -> dict[str, float]:
+    """The share of final work that each query wants."""
+    if goals != "random":
+        return dict.fromkeys(queries, float(goals))
+    rng = random.Random(seed)
+    return {name: rng.choice(_SHARES) for name in queries}
+
+
+def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+    tell(f"making TPC-H at scale {options.scale:g}")
+    tables, files = tpch_tables(options.scale), spark.sparkContext.defaultParallelism
+    folder = root / "parquet"
+    peer = SparkPeer(spark, {name: write_parquet(folder / name, rows, files) for name, rows in tables.items()})
+    results: list[dict[str, Any]] = []
+    for case in options.cases:
+        queries = CASES[case]
+
+        def playing(sharing: str, paces: Any, queries: Mapping[str, str] = queries) -> Played:
+            how = {"parts": options.parts, "there": options.there}
+            return play(spark, root, tables, queries, sharing=sharing, paces=paces, **how)
+
+        tell(f"{case}: everything at the trigger")
+        batch = playing(OFF, 1)
+        models = {}
+        for sharing in (OFF, AUTO):
+            tell(f"{case}: learning, sharing {sharing}")
+            models[sharing] = Model.of(playing(sharing, LEARNING), options.parts, assumed=options.assumed)
+        wrong = {name: peer.difference(sql, batch.answers[name]) for name, sql in queries.items()}
+        for goals in options.goals:
+            for seed in options.seeds if goals == "random" else [0]:
+                wanted = goals_of(queries, goals, seed)
+                what = f"{goals} {seed}" if goals == "random" else goals
+                results += _compared(case, what, wanted, models, batch, playing, wrong, tell)
+                release_memory()
+    config = {key: value for key, value in vars(options).items() if key != "location"}
+    config |= {"cores": files, "rows": sum(rows.num_rows for rows in tables.values())}
+    return {"bench": "share-goals", "config": config, "results": results, "ratios": _ratios(results)}
+
+
+def _compared(
+    case: str,
+    goals: str,
+    wanted: Mapping[str, float],
+    models: Mapping[str, Model],
+    batch: Played,
+    playing: Callable[[str, Any], Played],
+    wrong: Mapping[str, str | None],
+    tell: Tell,
+) -> list[dict[str, Any]]:
+    """Play all approaches for some goals."""
+    out = []
+    work = models[OFF].work(wanted)
+    for approach, (sharing, choose) in APPROACHES.items():
+        tell(f"{case}, goals {goals}: {approach}")
+        start = time.perf_counter()
+        found = choose(models[sharing].plan(work))
+        planning = time.perf_counter() - start
+        played = playing(sharing, models[sharing].paces(found))
+        missed = [max(0.0, played.latency(v) / (share * batch.views[v].cpu) - 1) for v, share in wanted.items()]
+        different = [f"{v}: {text}" for v, text in wrong.items() if text is not None]
+        different += [f"{v}: not the answer of the batch" for v in wanted if not _same(played, batch, v)]
+        row: dict[str, Any] = {
+            "system": "headrace",
+            "case": f"{case}, goals {goals}, {approach}",
+            "views": case,
+            "goals": goals,
+            "approach": approach,
+            "cpu_seconds": sum(part.cpu for part in played.parts),
+            "seconds": sum(part.cpu for part in played.parts),
+            "operator_rows": sum(part.rows for part in played.parts),
+            "final_rows": sum(part.final_rows for part in played.parts),
+            "flushes": sum(len(part.flushes) for part in played.parts),
+            "missed_mean": statistics.mean(missed),
+            "missed_most": max(missed),
+            "planning_seconds": planning,
+            "subplans": dict(found.subplans),
+            "paces": {view: max(paces.values()) for view, paces in found.views.items()},
+            "batch_cpu_seconds": sum(part.cpu for part in batch.parts),
+            "batch_rows": sum(part.rows for part in batch.parts),
+        }
+        out.append(row | ({"wrong": different[0]} if different else {}))
+    return out
+
+
+def _same(one: Played, other: Played, view: str) -> bool:
+    def rows(played: Played) -> list[str]:
+        return sorted(map(repr, played.answers[view].to_pylist()))
+
+    return rows(one) == rows(other)
+
+
+def _ratios(results: list[dict[str, Any]]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for case in dict.fromkeys(row["views"] for row in results):
+        rows = [row for row in results if row["views"] == case]
+        for what in ("cpu_seconds", "operator_rows"):
+            sums = {a: sum(row[what] for row in rows if row["approach"] == a) for a in APPROACHES}
+            for approach in APPROACHES:
+                if approach != "ours" and sums[approach]:
+                    out[f"{case}: {what}, ours / {approach}"] = sums["ours"] / sums[approach]
+        ours = [row["missed_mean"] for row in rows if row["approach"] == "ours"]
+        out[f"{case}: mean missed latency of ours"] = statistics.mean(ours)
+    return out
+
+
+def table(result: dict[str, Any]) -> Group:
+    """Return the tables that show a result to people."""
+    config = result["config"]
+    title = f"TPC-H at scale {config['scale']:g} in {config['parts']} parts, {config['cores']} cores"
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("views", "goals", "approach", "CPU\ns", "rows", "flushes", "missed\nmean", "missed\nmost", "plan\ns"):
+        shown.add_column(name, justify="left" if name in ("views", "goals", "approach") else "right")
+    for row in result["results"]:
+        shown.add_row(
+            row["views"],
+            row["goals"],
+            f"[red]wrong: {row['wrong']}[/red]" if "wrong" in row else row["approach"],
+            f"{row['cpu_seconds']:.2f}",
+            f"{row['operator_rows']:,.0f}",
+            f"{row['flushes']:,}",
+            f"{row['missed_mean']:.0%}",
+            f"{row['missed_most']:.0%}",
+            f"{row['planning_seconds']:.2f}",
+        )
+    return Group(Text(title, style="bold"), shown, named_numbers("ours beside the others", result["ratios"]))

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.bench.share.goals import APPROACHES, goals_of, run, table
+from headrace.bench.share.queries import CASES
+from headrace.cli.screen import out
+
+
+def test_sharing_takes_a_fraction_of_the_rows(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By fixed costs, the paces and so the rows through operators are the same on every machine."""
+    small = ["--scale", "0.002", "--parts", "10", "--cases", "board", "--seeds", "1", "--assumed"]
+    result = run([*small, "--location", str(tmp_path)])
+    rows = {row["approach"]: row for row in result["results"]}
+    assert list(rows) == list(APPROACHES)
+    assert not any("wrong" in row for row in rows.values())
+    assert not rows["noshare-uniform"]["subplans"]
+    assert list(rows["ours"]["subplans"]) == ["~1"]
+    # Six views join once: what goes through joins is a sixth, what goes through aggregates stays.
+    assert rows["ours"]["operator_rows"] < 0.35 * rows["noshare-nonuniform"]["operator_rows"]
+    assert rows["ours"]["operator_rows"] <= rows["share-uniform"]["operator_rows"]
+    assert rows["noshare-nonuniform"]["operator_rows"] <= rows["noshare-uniform"]["operator_rows"]
+    # No view is faster than the subplan that it reads, and with one pace for all there is one pace.
+    assert max(rows["ours"]["paces"].values()) <= rows["ours"]["subplans"]["~1"]
+    assert set(rows["share-uniform"]["paces"].values()) == {rows["share-uniform"]["subplans"]["~1"]}
+    out().print(table(result))
+    assert "ours / share-uniform" in " ".join(capsys.readouterr().out.split())
+
+
+def test_goals_are_drawn_or_the_same_for_all() -> None:
+    drawn = goals_of(CASES["tpch"], "random", 1)
+    assert set(drawn.values()) == {1.0, 0.5, 0.2, 0.1}
+    assert drawn == goals_of(CASES["tpch"], "random", 1) != goals_of(CASES["tpch"], "random", 2)
+    assert set(goals_of(CASES["ten"], "0.2", 1).values()) == {0.2}
+
+
+def test_the_other_ten_have_other_parameters() -> None:
+    twenty = CASES["twenty"]
+    assert len(twenty) == len(set(twenty.values())) == 20
