@@ -295,7 +295,7 @@ def test_a_lazy_view_leaves_an_eager_one_where_steps_are_small(spark: SparkSessi
         board.goal = hr.Freshness(hr.FinalWork(1.0), hr.EveryRows(100_000))
         assert not engine._catalogue.shared
         said = " ".join(str(engine.explain()).split())
-        assert "but other filters or another goal: sharing them was not found worth it" in said
+        assert "it has joins in common with by_day: to share them would be more work, as estimated" in said
         engine.apply(changing.change())
         assert answer(live) == changing.answer(BOARD["by_day"])
         board.goal = None
