@@ -37,6 +37,7 @@ from headrace.engine.requests import covariance_request, model_request, view_req
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sharing import Sharing, shared_from_json, shared_to_json
 from headrace.engine.sharing_report import engine_report
+from headrace.engine.state_budget import said_of
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
@@ -49,6 +50,7 @@ from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
+from headrace.thrifty.keep.sizes import bytes_of
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
@@ -74,6 +76,8 @@ class Engine:
     sharing : what views have in common is kept once. "exact" shares joins that are the same but for the columns that
         views read; "auto" also those that differ in their filters, if that is estimated to be less work; "off" none.
         Views with goals share nothing.
+    memory_budget : how much the arrangements of operators may take, as in "2 GB"; those that the next change is least
+        likely to need are dropped, and made again when one needs them. None keeps everything.
     """
 
     def __init__(
@@ -89,8 +93,9 @@ class Engine:
         read_only: bool = False,
         calibrate: bool = True,
         sharing: str = AUTO,
+        memory_budget: str | int | None = None,
     ) -> None:
-        check_options(buckets, executor, on_bad_rows, driver_rows, sharing)
+        check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget)
         self._spark = spark
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
@@ -114,6 +119,8 @@ class Engine:
             for name, definition in self._store.snapshot.views.items():
                 self._add_view(name, self._plan(name, Definition.from_json(definition)))
             self._catalogue.share(shared_from_json(self._store.snapshot.shared))
+            self._catalogue.leave_out(self._store.snapshot.unkept)
+            self._maintenance.memory.budget = bytes_of(memory_budget)
             know = self._access.statistics
             self._sharing = Sharing(self._catalogue, self._store, self._maintenance, know, sharing)
         except BaseException:
@@ -124,6 +131,7 @@ class Engine:
         if not read_only:
             if sharing == OFF:
                 self._sharing.update()
+            self._maintenance.memory.rebalance()
             self._upkeep.start()
             self._scheduler.wake()
         if calibrate and not read_only:
@@ -165,6 +173,21 @@ class Engine:
     def views(self) -> dict[str, Handle]:
         """All views, by name: of SQL, moments and models."""
         return self._catalogue.handles
+
+    @property
+    def memory_budget(self) -> int | None:
+        """The bytes that the arrangements of operators may take; None if all of them are kept.
+
+        Setting it, as in `engine.memory_budget = "2 GB"`, drops at once what does not fit.
+        """
+        return self._maintenance.memory.budget
+
+    @memory_budget.setter
+    def memory_budget(self, size: str | int | None) -> None:
+        budget = bytes_of(size)
+        with self._lock:
+            self._maintenance.memory.budget = budget
+            self._maintenance.memory.rebalance()
 
     # -- definitions --------------------------------------------------------------------------------------------
 
@@ -388,6 +411,7 @@ class Engine:
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
             handle = self._add_view(name, planned)
             self._sharing.update()
+            self._maintenance.memory.rebalance()
             return handle
 
     def drop(self, name: str) -> None:
@@ -408,6 +432,7 @@ class Engine:
             stored_plans.remove(self._store, name)
             self._sql.unregister(name)
             self._sharing.update()
+            self._maintenance.memory.rebalance()
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -470,6 +495,7 @@ class Engine:
                 self.refresh(name)  # from now on nothing may wait
             if freshness is not None:
                 self._sharing.update(without=[name])
+                self._maintenance.memory.restore(name)
                 planned = self._catalogue.views[name]
             changed = replace(planned, definition=replace(planned.definition, freshness=freshness))
             progress = self._maintenance.goals.changed(name, planned, freshness).to_json()
@@ -477,7 +503,19 @@ class Engine:
             self._store.commit(record)
             self._catalogue.replan({name: changed})
             self._sharing.update()
+            self._maintenance.memory.rebalance()
             self._scheduler.wake()
+
+    def expect(self, changes: Mapping[str, int | tuple[int, int]] | None) -> None:
+        """Say which changes come next, so that a memory budget keeps what they need.
+
+        Parameters
+        ----------
+        changes : rows per table, or (inserted, deleted); other tables are expected to stay. It holds until something
+            else is said. None leaves it to the engine, which expects what has come lately.
+        """
+        with self._lock:
+            self._maintenance.memory.expect(said_of(changes, self._catalogue.schemas))
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""

@@ -16,11 +16,13 @@ from headrace.engine import frames
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
+from headrace.engine.chosen_states import Settled
 from headrace.engine.definition import PlannedView, SqlAnswer
-from headrace.engine.filling import fill
+from headrace.engine.filling import fill, rebuild
 from headrace.engine.goals import Advance, Goals, Moment
 from headrace.engine.late import Late, without_late
 from headrace.engine.recompute import Recomputer, recomputed
+from headrace.engine.state_budget import StateBudget, changes_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
@@ -63,6 +65,7 @@ class Maintenance:
         self._recomputer = recomputer
         self._windows = Windows(store, step_runner)
         self.goals = Goals(catalogue, store, step_runner, recomputer, self._windows)
+        self.memory = StateBudget(catalogue, store, self.rebuild)
 
     def committed_before(self, source: Source) -> bool:
         """Whether the step of a micro-batch has been committed already."""
@@ -88,9 +91,11 @@ class Maintenance:
         began = now()
         shifted = self._shifted(inputs)
         before = self._catalogue.replan(shifted)
+        kept_before = self._catalogue.unkept
+        again = self.memory.made_again(inputs)
         tables, views = self._catalogue.tables, self._catalogue.views
         followed = {name: view for name, view in views.items() if view.definition.freshness is None}
-        program = self._program(tuple(self._table_task(name) for name in inputs), views)
+        program = self._program(tuple(self._table_task(name) for name in inputs), views, again)
         analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
         try:
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
@@ -98,10 +103,14 @@ class Maintenance:
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
             rows = _rows_of(inputs, outcome)
             advance = self._advance(outcome, rows, began) if len(followed) < len(views) else Advance()
-            return self._commit(rows, outcome, source, start, definitions, advance)
+            settled = self.memory.settled(outcome.result.buckets, again, changes_of(inputs, rows))
+            step = self._commit(rows, outcome, source, start, definitions, advance, settled)
         except BaseException:
             self._catalogue.replan(before)
+            self._catalogue.leave_out(kept_before)
             raise
+        self.memory.happened(settled)
+        return step
 
     def fire(self, wanted: Collection[str], start: float) -> Step:
         """Fire the triggers of some views, and those that are due by the clock, as a step without rows."""
@@ -192,6 +201,24 @@ class Maintenance:
             tasks = tuple(TableTask(layouts[t], _view_tasks(name, kernel, t), store=False) for t in tables)
             return fill(self._step_runner, self._program(tasks, {}), {}).buckets
 
+    def rebuild(self, name: str, kernel: TreeView, wanted: Collection[str]) -> Arrangements:
+        """Make dropped parts of a view or a shared subplan again, as of the last step; the caller commits them."""
+        layouts, latest = self._catalogue.tables, self._store.latest
+        views = {name: self._catalogue.views[name]} if name in self._catalogue.views else {}
+
+        def program_of(rebuilt: TreeView) -> Program:
+            read = [table for table in dict.fromkeys(side.table for side in rebuilt.sides) if latest.rows(table)]
+            tasks = tuple(TableTask(layouts[t], _view_tasks(name, rebuilt, t), store=False) for t in read)
+            kept = {part: self._store.snapshot.arrangements.get(part, {}) for part in arrangements_kept(name, kernel)}
+            program = self._program(tasks, views, kept)
+            return replace(program, seeds={name: rebuilt.seeds}, followers={name: rebuilt})
+
+        analysed = {n: view.analysed for n, view in views.items() if view.analysed is not None}
+        with self._store.reader():
+            result = rebuild(self._step_runner, name, kernel, wanted, program_of, analysed)
+        self._untold(name, result)
+        return result.buckets
+
     def _check_fillable(self, name: str, view: PlannedView, filled: Sequence[str]) -> None:
         """Refuse a view that needs rows which were not kept, or that is to close windows which it does not have."""
         for table in filled:
@@ -222,7 +249,10 @@ class Maintenance:
         ]
         return TableTask(layout, _numbered(tasks), store=layout.schema.kept)
 
-    def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
+    def _program(
+        self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView], again: Arrangements | None = None
+    ) -> Program:
+        """A program over the last snapshot, and over arrangements that were made again for it."""
         snapshot = self._store.snapshot
         reached = [view.kernel for task in tasks for view in task.views if isinstance(view.kernel, TreeView)]
         followers = {one.view: one.kernel for kernel in reached for one in kernel.followers}
@@ -238,7 +268,7 @@ class Maintenance:
             root=str(self._store.location.root),
             buckets=self._store.settings.buckets,
             tables=tasks,
-            state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
+            state={n: buckets for n, buckets in snapshot.arrangements.items() if n in needed} | (again or {}),
             step=snapshot.step + 1,
             fsync=self._store.fsync,
             owes=True,
@@ -263,7 +293,9 @@ class Maintenance:
         start: float,
         definitions: Mapping[str, Any],
         advance: Advance,
+        settled: Settled | None = None,
     ) -> Step:
+        settled = settled or Settled()
         result, snapshot, rows = outcome.result, self._store.snapshot, applied or {}
         quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
         step = Step(
@@ -278,7 +310,7 @@ class Maintenance:
             late={name: late.rows for name, late in outcome.late.items()},
             closed=result.closed,
         )
-        buckets = result.buckets | self._passed(result)
+        buckets = settled.stored(result.buckets) | self._passed(result)
         self._store.commit(
             self._store.next_record(
                 step=step.number,
@@ -290,6 +322,7 @@ class Maintenance:
                 watermarks=outcome.watermarks,
                 rates=watched(snapshot.rates, step.rows, {name: self._rows_after(name, buckets) for name in step.rows}),
                 late=_with_files(snapshot.late, outcome.late),
+                **settled.record(),
                 summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
             )
         )

@@ -73,12 +73,19 @@ class Sharing:
             return
         try:
             filled, dropped = self._moved(before, after, views)
-            record = self._store.next_record(shared=shared_to_json(after), buckets=filled, dropped=tuple(dropped))
+            anew = {name for name in before if name not in after or after[name].kernel != before[name].kernel}
+            record = self._store.next_record(
+                shared=shared_to_json(after),
+                buckets=filled,
+                dropped=tuple(dropped),
+                unkept={name: {} for name in anew},
+            )
             self._store.commit(record)
         except BaseException:
             self._store.roll_back()
             raise
         self._catalogue.share(after)
+        self._catalogue.leave_out({name: p for name, p in self._catalogue.unkept.items() if name not in anew})
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
 
     def _work(self, views: Mapping[str, TreeView]) -> Work:

@@ -1,0 +1,211 @@
+"""The memory budget of an engine: which arrangements of operators are kept between steps, and which are dropped.
+
+A step that reads a dropped arrangement has it made again first, as of before the step (`made_again`). When the step is
+done, and before it is committed, the arrangements that fit into the budget are chosen, for the change that is expected
+next; all others are dropped with the same commit (`settled`). So the budget holds at every commit, a crash
+leaves the state of one commit, and an answer never depends on what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.chosen_states import Chosen, Settled, plans_of
+from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.store import Store
+from headrace.errors import SchemaError
+from headrace.operators.dropping import holdings, needed
+from headrace.operators.tree_view import TreeView
+from headrace.relation.change import ChangeBatch
+from headrace.runtime.log import Arrangements
+from headrace.runtime.program import BucketResult, view_arrangement
+from headrace.runtime.runwriter import discard
+from headrace.thrifty.cost import UNITS
+from headrace.thrifty.keep.policies import Policy, by_program, everything
+from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.statistics import Statistics
+
+if TYPE_CHECKING:
+    from headrace.engine.step_runner import Inputs
+
+Rebuilding = Callable[[str, TreeView, Collection[str]], Arrangements]
+
+
+class StateBudget:
+    """Keeps the state of an engine's operators within a budget.
+
+    Parameters
+    ----------
+    rebuild : makes parts of a view or a shared subplan again, as of the last step.
+    """
+
+    def __init__(self, catalogue: Catalogue, store: Store, rebuild: Rebuilding) -> None:
+        self._catalogue = catalogue
+        self._store = store
+        self._rebuild = rebuild
+        self.budget: int | None = None
+        self.policy: Policy = by_program
+
+    @property
+    def prediction(self) -> Prediction:
+        """Which changes are expected."""
+        return Prediction.from_json(self._store.snapshot.memory.get("prediction", {}))
+
+    @property
+    def _is_off(self) -> bool:
+        return self.budget is None and not self._store.snapshot.unkept
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def made_again(self, tables: Collection[str]) -> Arrangements:
+        """Make the dropped arrangements again that a step with changes of these tables reads."""
+        if not self._catalogue.unkept:
+            return {}
+        return self._made_again(
+            {name: needed(kernel, tables) & kernel.unkept for name, kernel in self._holders().items()}
+        )
+
+    def settled(self, changed: Arrangements, again: Arrangements, came: Mapping[str, Change]) -> Settled:
+        """Choose what is kept after a step, given the arrangements that it changed and those made again for it."""
+        if self._is_off:
+            return Settled()
+        return self._chosen(changed, again, self.prediction.after(came)).settled
+
+    def happened(self, settled: Settled) -> None:
+        """Let views do without what a commit has dropped."""
+        if settled.unkept is not None:
+            self._catalogue.leave_out(settled.unkept)
+            discard(self._store.location, set(settled.written) - self._store.snapshot.files())
+
+    # -- between steps --------------------------------------------------------------------------------------------
+
+    def rebalance(self, *, build: bool = False) -> None:
+        """Choose again what is kept, as a commit of its own; `build` also makes what is wanted and was dropped."""
+        if self._is_off:
+            return
+        with self._undoing():
+            again: Arrangements = {}
+            chosen = self._chosen({}, again, self.prediction)
+            if build:
+                again = self._made_again(chosen.missing())
+                chosen = self._chosen({}, again, self.prediction)
+            settled = chosen.settled
+            self._store.commit(self._store.next_record(buckets=settled.stored({}), **settled.record()))
+        self.happened(settled)
+
+    def restore(self, name: str) -> None:
+        """Make all dropped arrangements of a view again, because from now on it may not drop any."""
+        parts = self._catalogue.unkept.get(name)
+        if parts:
+            with self._undoing():
+                again = self._made_again({name: parts})
+                self._store.commit(self._store.next_record(buckets=again, unkept={name: {}}))
+
+    def expect(self, changes: Mapping[str, Change] | None) -> None:
+        """Let the user say which changes come next; None leaves that to what has come."""
+        said = replace(self.prediction, said=changes)
+        memory = {**self._store.snapshot.memory, "prediction": said.to_json()}
+        self._store.commit(self._store.next_record(memory=memory))
+        self.rebalance(build=True)
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Undo what was done if it fails."""
+        before = self._catalogue.unkept
+        try:
+            yield
+        except BaseException:
+            self._catalogue.leave_out(before)
+            self._store.roll_back()
+            raise
+
+    def _made_again(self, wanted: Mapping[str, Collection[str]]) -> Arrangements:
+        again: Arrangements = {}
+        unkept, holders = dict(self._catalogue.unkept), self._holders()
+        for name, parts in wanted.items():
+            if parts:
+                states = self._rebuild(name, holders[name], parts)
+                # A part without entries has no runs, and is there all the same.
+                again |= {one: states.get(one, {}) for one in (view_arrangement(name, part) for part in parts)}
+                unkept[name] = unkept[name] - set(parts)
+        self._catalogue.leave_out(unkept)
+        return again
+
+    # -- the choice -----------------------------------------------------------------------------------------------
+
+    def _holders(self) -> dict[str, TreeView]:
+        """The views and shared subplans that may drop arrangements, by name."""
+        found = {name: self._catalogue.shared_kernel(name) for name in self._catalogue.shared}
+        for name, view in self._catalogue.views.items():
+            if isinstance(view.kernel, TreeView) and why_never(view, self._catalogue) is None:
+                found[name] = view.kernel
+        return found
+
+    def _chosen(self, changed: Arrangements, again: Arrangements, prediction: Prediction) -> Chosen:
+        snapshot = self._store.snapshot
+        states = snapshot.arrangements | again
+        states |= {name: states.get(name, {}) | buckets for name, buckets in changed.items()}
+        plans = plans_of(self._holders(), states, snapshot.unkept, self._expected(prediction), self._statistics())
+        made = [plan.plan() for plan in plans.values()]
+        kept = everything(made, 0) if self.budget is None else self.policy(made, max(0, self.budget - self._fixed()))
+        written = BucketResult(buckets=again).files() | BucketResult(buckets=changed).files()
+        return Chosen(plans, made, kept, again, frozenset(written), snapshot.unkept, prediction, self.budget)
+
+    def _expected(self, prediction: Prediction) -> dict[str, Change]:
+        statistics = self._statistics()
+        # As long as nothing is known, each table may change by a little.
+        assumed = {t: Change(statistics.share(t) * statistics.size(t)) for t in self._catalogue.schemas}
+        return prediction.next() or assumed
+
+    def _statistics(self) -> Statistics:
+        latest, schemas = self._store.latest, self._catalogue.schemas
+        return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates, UNITS)
+
+    def _fixed(self) -> int:
+        """The bytes of operators that may not be dropped: they take their share of the budget first."""
+        latest = self._store.latest
+        return sum(
+            latest.bytes(name, (part for one in holdings(view.kernel) for part in one.parts))
+            for name, view in self._catalogue.views.items()
+            if isinstance(view.kernel, TreeView) and why_never(view, self._catalogue) is not None
+        )
+
+
+def why_never(view: PlannedView, catalogue: Catalogue) -> str | None:
+    """Why a view kept by operators drops nothing: its state must follow from the rows that its tables have now."""
+    if view.definition.freshness is not None:
+        return "it has a goal: rows of its tables wait for it, so they are ahead of its state"
+    if view.is_final:
+        return "its windows close, and what is final does not follow from the tables"
+    if not isinstance(view.answer, SqlAnswer):
+        return "it keeps moments or a model"
+    unkept = [table for table in view.tables if not catalogue.schemas[table].kept]
+    return f"{unkept[0]} keeps no rows, from which anything could be made again" if unkept else None
+
+
+def changes_of(inputs: Inputs, rows: Mapping[str, int]) -> dict[str, Change]:
+    """The rows that a step inserted and deleted, per table; those of a DataFrame count as inserted."""
+    found = {}
+    for name, given in inputs.items():
+        deleted = int((given.diff < 0).sum()) if isinstance(given, ChangeBatch) else 0
+        found[name] = Change(float(rows[name] - min(deleted, rows[name])), float(min(deleted, rows[name])))
+    return found
+
+
+def said_of(changes: Mapping[str, int | tuple[int, int]] | None, tables: Collection[str]) -> dict[str, Change] | None:
+    """What a user says of the next changes, checked."""
+    if changes is None:
+        return None
+    found = {}
+    for name, rows in changes.items():
+        inserted, deleted = rows if isinstance(rows, tuple) else (rows, 0)
+        if name not in tables:
+            raise SchemaError(f"there is no table {name!r}", way_out=f"known are: {', '.join(tables)}")
+        if inserted < 0 or deleted < 0:
+            raise SchemaError(f"{name} cannot change by {rows} rows", way_out="give rows, or (inserted, deleted)")
+        found[name] = Change(float(inserted), float(deleted))
+    return found
