@@ -30,7 +30,8 @@ QUERIES = {
     "GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
     "total": "SELECT COUNT(*) AS n FROM orders o JOIN shops s ON o.shop = s.id "
     "WHERE o.price > (SELECT AVG(units) FROM items)",
-    "first": "SELECT o.id, s.city FROM orders o JOIN shops s ON o.shop = s.id ORDER BY o.price DESC, o.id LIMIT 5",
+    "first": "SELECT price, COUNT(*) AS n FROM (SELECT o.id, o.price FROM orders o JOIN shops s ON o.shop = s.id "
+    "ORDER BY o.price DESC, o.id LIMIT 5) GROUP BY price",
     "not_in": "SELECT o.id FROM orders o WHERE o.shop NOT IN (SELECT order_id FROM items)",
 }
 

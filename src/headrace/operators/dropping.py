@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
-from headrace.operators.layout import GROUPS
 from headrace.operators.not_in import NotInLayout
 from headrace.operators.top import TopLayout
 from headrace.plan.tree import JoinKind, Tree
@@ -72,10 +71,8 @@ def _of_operator(layout: OperatorLayout, number: int) -> Iterator[Holding]:
             if part in layout.arrangements:
                 yield Holding(number, side, (part,))
         return
-    # A view reads its answer from the groups of its last operator; what MIN or DISTINCT need beside them may go.
-    answer = {GROUPS} if isinstance(layout, GroupLayout) and not layout.name else set()
-    if parts := tuple(part for part in layout.arrangements if part not in answer):
-        yield Holding(number, None, parts)
+    if not (isinstance(layout, GroupLayout) and not layout.name):  # the answer is read at any time, MIN from its values
+        yield Holding(number, None, tuple(layout.arrangements))
 
 
 def reached(tree: Tree, tables: Collection[str]) -> frozenset[PortId]:
