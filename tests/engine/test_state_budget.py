@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.engine.test_sharing import BOARD, JOIN, THREE, Changing, answer, opened, random_query
+from tests.engine.test_sharing import THREE, Changing, answer, opened, random_query
 from tests.residences import misplaced
 from tests.seeds import seeds
 
