@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -125,16 +125,31 @@ class Chosen:
         return Settled(self.again, frozenset(dropped), unkept, self.before, memory, self.written)
 
 
+def present(plan: ViewPlan) -> frozenset[Key]:
+    """The states of a view that are there."""
+    return frozenset(
+        (plan.name, at) for at, one in enumerate(plan.holdings) if plan.kernel.unkept.isdisjoint(one.parts)
+    )
+
+
 def plans_of(
     holders: Mapping[str, TreeView],
     states: Arrangements,
     unkept: Unkept,
     expected: Mapping[str, Change],
     statistics: Statistics,
+    recomputable: Collection[str],
 ) -> dict[str, ViewPlan]:
     """What there is to choose from, given all arrangements and the change that is expected next."""
     return {
-        name: ViewPlan(name, kernel, measured(name, kernel, states, unkept.get(name, {})), expected, statistics)
+        name: ViewPlan(
+            name,
+            kernel,
+            measured(name, kernel, states, unkept.get(name, {})),
+            expected,
+            statistics,
+            name in recomputable,
+        )
         for name, kernel in holders.items()
     }
 

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame
 from headrace.engine import frames
 from headrace.engine.step_runner import Inputs, StepRunner, all_by_catalyst, check_good, translating_spark_errors
 from headrace.errors import BadRowsError
-from headrace.operators.dropping import rebuild_of
+from headrace.operators.dropping import rebuild_of, recomputation
 from headrace.operators.tree_view import TreeView
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import Columns, all_columns, columns_read, narrowed
 from headrace.runtime.inline import fill_inline
-from headrace.runtime.program import BucketResult, Program, table_arrangement
+from headrace.runtime.program import BucketResult, Program, table_arrangement, why_catalyst
 from headrace.runtime.rebuilding import rebuild_inline
 from headrace.runtime.spark import fill_from_state
 from headrace.runtime.stages import run_later_stages
@@ -66,6 +66,28 @@ def rebuild(
                 return rebuild_inline(program, name, here, step_runner.threads)
     program = program_of(replace(whole, rebuild=rebuild_of(whole, wanted, ())))
     return fill(step_runner, program, views) if program.tables else run_later_stages(program, BucketResult())
+
+
+def recompute(
+    step_runner: StepRunner, name: str, kernel: TreeView, program_of: Callable[[TreeView], Program]
+) -> BucketResult:
+    """Compute the answer of a view from its tables, as a change of the answer; it keeps no other state.
+
+    Raises NeedsCatalyst where kernels cannot evaluate the view, and BadRowsError if it cannot take some rows.
+    """
+    whole = replace(kernel, unkept=frozenset())
+    here = replace(whole, rebuild=recomputation(whole))
+    program = program_of(here)
+    result = rebuild_inline(program, name, here, step_runner.threads)
+    check_good(program, result)
+    return result
+
+
+def can_recompute(step_runner: StepRunner, kernel: TreeView) -> bool:
+    """Whether the driver can compute the answer of a view by kernels alone."""
+    here = step_runner.executor == "inline" or (step_runner.executor == "auto" and step_runner.local)
+    routes = kernel.placement.routes.values()
+    return here and not any(map(why_catalyst, kernel.sides)) and all(route.catalyst is None for route in routes)
 
 
 def _filled(step_runner: StepRunner, program: Program, columns: Columns, views: Views) -> BucketResult:

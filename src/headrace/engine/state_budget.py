@@ -14,19 +14,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.engine.catalogue import Catalogue
-from headrace.engine.chosen_states import Chosen, Settled, plans_of
+from headrace.engine.chosen_states import Chosen, Settled, plans_of, present
 from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.store import Store
 from headrace.errors import SchemaError
 from headrace.operators.dropping import holdings, needed
 from headrace.operators.tree_view import TreeView
+from headrace.plan.assumptions import UNKNOWN_ROWS
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, view_arrangement
 from headrace.runtime.runwriter import discard
 from headrace.thrifty.cost import UNITS
+from headrace.thrifty.keep.actions import Request
 from headrace.thrifty.keep.policies import Policy, by_program, everything
 from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.keep.selection import anew, best_cost, cost_of_one
 from headrace.thrifty.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -41,12 +44,16 @@ class StateBudget:
     Parameters
     ----------
     rebuild : makes parts of a view or a shared subplan again, as of the last step.
+    can_recompute : whether the answer of a view can be computed anew by kernels in the driver.
     """
 
-    def __init__(self, catalogue: Catalogue, store: Store, rebuild: Rebuilding) -> None:
+    def __init__(
+        self, catalogue: Catalogue, store: Store, rebuild: Rebuilding, can_recompute: Callable[[TreeView], bool]
+    ) -> None:
         self._catalogue = catalogue
         self._store = store
         self._rebuild = rebuild
+        self._can_recompute = can_recompute
         self.budget: int | None = None
         self.policy: Policy = by_program
 
@@ -61,19 +68,48 @@ class StateBudget:
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def made_again(self, tables: Collection[str]) -> Arrangements:
-        """Make the dropped arrangements again that a step with changes of these tables reads."""
+    def read(self, tables: Collection[str]) -> dict[str, frozenset[str]]:
+        """The dropped parts that a step with changes of these tables reads, by view."""
         if not self._catalogue.unkept:
             return {}
-        return self._made_again(
-            {name: needed(kernel, tables) & kernel.unkept for name, kernel in self._holders().items()}
-        )
+        found = {name: needed(kernel, tables) & kernel.unkept for name, kernel in self._holders().items()}
+        return {name: parts for name, parts in found.items() if parts}
 
-    def settled(self, changed: Arrangements, again: Arrangements, came: Mapping[str, Change]) -> Settled:
-        """Choose what is kept after a step, given the arrangements that it changed and those made again for it."""
+    def anew(self, read: Collection[str], came: Mapping[str, Change]) -> frozenset[str]:
+        """Those of some views whose answers cost less to compute anew than by making again what they lack."""
+        able = self._recomputable().intersection(read)
+        if not able:
+            return frozenset()
+        snapshot = self._store.snapshot
+        holders = {name: kernel for name, kernel in self._holders().items() if name in able}
+        plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, came, self._statistics(), able)
+        later = self._chosen({}, {}, self.prediction.after(came))
+        found = set()
+        for name, plan in plans.items():
+            # What is made again now may serve the next step too; what is computed anew leaves nothing behind.
+            now, then = plan.plan(), later.plans[name].plan()
+            again = cost_of_one(now, present(plan), Request.DELTA) + best_cost(then, later.kept)
+            if anew(now) + best_cost(then, frozenset()) < again:
+                found.add(name)
+        return frozenset(found)
+
+    def made_again(self, read: Mapping[str, Collection[str]]) -> Arrangements:
+        """Make dropped parts again, as of the last step."""
+        return self._made_again(read) if read else {}
+
+    def settled(
+        self, changed: Arrangements, again: Arrangements, came: Mapping[str, Change], anew: Collection[str]
+    ) -> Settled:
+        """Choose what is kept after a step.
+
+        Parameters
+        ----------
+        changed, again : the arrangements that the step changed, and those made again for it.
+        anew : views that were computed anew: what they had kept is out of date.
+        """
         if self._is_off:
             return Settled()
-        return self._chosen(changed, again, self.prediction.after(came)).settled
+        return self._chosen(changed, again, self.prediction.after(came), anew).settled
 
     def happened(self, settled: Settled) -> None:
         """Let views do without what a commit has dropped."""
@@ -145,13 +181,31 @@ class StateBudget:
                 found[name] = view.kernel
         return found
 
-    def _chosen(self, changed: Arrangements, again: Arrangements, prediction: Prediction) -> Chosen:
+    def _recomputable(self) -> frozenset[str]:
+        """The views whose answer the driver can compute anew: those that share nothing, by kernels alone."""
+        return frozenset(
+            name
+            for name, kernel in self._holders().items()
+            if kernel.answers and not kernel.given and self._can_recompute(kernel)
+        )
+
+    def _chosen(
+        self, changed: Arrangements, again: Arrangements, prediction: Prediction, anew: Collection[str] = ()
+    ) -> Chosen:
         snapshot = self._store.snapshot
         states = snapshot.arrangements | again
         states |= {name: states.get(name, {}) | buckets for name, buckets in changed.items()}
-        plans = plans_of(self._holders(), states, snapshot.unkept, self._expected(prediction), self._statistics())
+        plans = plans_of(
+            self._holders(),
+            states,
+            snapshot.unkept,
+            self._expected(prediction),
+            self._statistics(),
+            self._recomputable(),
+        )
         made = [plan.plan() for plan in plans.values()]
         kept = everything(made, 0) if self.budget is None else self.policy(made, max(0, self.budget - self._fixed()))
+        kept = frozenset(key for key in kept if key[0] not in anew)
         written = BucketResult(buckets=again).files() | BucketResult(buckets=changed).files()
         return Chosen(plans, made, kept, again, frozenset(written), snapshot.unkept, prediction, self.budget)
 
@@ -187,12 +241,15 @@ def why_never(view: PlannedView, catalogue: Catalogue) -> str | None:
     return f"{unkept[0]} keeps no rows, from which anything could be made again" if unkept else None
 
 
-def changes_of(inputs: Inputs, rows: Mapping[str, int]) -> dict[str, Change]:
-    """The rows that a step inserted and deleted, per table; those of a DataFrame count as inserted."""
+def changes_of(inputs: Inputs, rows: Mapping[str, int] | None = None) -> dict[str, Change]:
+    """The rows that a step inserts and deletes, per table; `rows` of a large DataFrame are known after the step."""
     found = {}
     for name, given in inputs.items():
-        deleted = int((given.diff < 0).sum()) if isinstance(given, ChangeBatch) else 0
-        found[name] = Change(float(rows[name] - min(deleted, rows[name])), float(min(deleted, rows[name])))
+        if isinstance(given, ChangeBatch):
+            deleted = int(-given.diff[given.diff < 0].sum())
+            found[name] = Change(float(given.diff[given.diff > 0].sum()), float(deleted))
+        else:
+            found[name] = Change(float(UNKNOWN_ROWS if rows is None else rows[name]))
     return found
 
 

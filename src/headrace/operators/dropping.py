@@ -51,6 +51,7 @@ class Rebuild:
     ports : the ports that get all of their rows, from tables and from other operators.
     delivered : kept parts whose entries are delivered to their operator, as if they had just come.
     read : kept parts in which an inner join looks for partners; they do not change.
+    taken_back : parts of the answer whose entries are delivered negated, so that what is written is the difference.
     """
 
     parts: frozenset[str]
@@ -58,6 +59,14 @@ class Rebuild:
     ports: frozenset[PortId]
     delivered: tuple[str, ...] = ()
     read: frozenset[str] = frozenset()
+    taken_back: tuple[str, ...] = ()
+
+
+def recomputation(kernel: TreeView) -> Rebuild:
+    """How to compute the answer of a view from its tables alone, as a change of the answer that is there."""
+    nodes, answer = kernel.tree.nodes, tuple(kernel.layouts[-1].arrangements)
+    every = frozenset((number, side) for number, node in enumerate(nodes) for side in range(len(node.ports)))
+    return Rebuild(frozenset(answer), frozenset(range(len(nodes))), every, taken_back=answer)
 
 
 def holdings(kernel: TreeView) -> tuple[Holding, ...]:

@@ -46,6 +46,7 @@ from headrace.plan.expression import Expression
 from headrace.plan.paths import paths_of
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
 from headrace.relation.residence import Residence
+from headrace.relation.run import Run
 from headrace.rings import COUNT, Group
 
 _FEED = "feed"
@@ -280,6 +281,10 @@ class TreeView(ViewKernel):
     def seeds(self) -> Lifted:
         parts = {part: run for _, layout in self._own_layouts for part, run in layout.first.items()}
         return {one_bucket(self.buckets): parts} if parts else {}
+
+    def come_again(self, part: str, run: Run) -> Run:
+        """Entries of a part as changes that would lead to them."""
+        return self.layouts[self._owner[part]].come_again(part, run)
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         (number, _, _), _ = self._sources[source]

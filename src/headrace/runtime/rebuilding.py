@@ -24,13 +24,17 @@ def rebuild_inline(program: Program, name: str, kernel: TreeView, threads: int) 
 
 
 def _delivered(program: Program, name: str, kernel: TreeView) -> Iterator[Mapped]:
-    """The entries of kept arrangements, as if they had just come to their operators."""
-    assert kernel.rebuild is not None, "only a rebuild reads kept arrangements"
-    for part in kernel.rebuild.delivered:
+    """The entries of kept arrangements, as if they had just come to their operators, or gone."""
+    rebuild = kernel.rebuild
+    assert rebuild is not None, "only a rebuild reads kept arrangements"
+    for part in (*rebuild.delivered, *rebuild.taken_back):
+        ring = kernel.arrangements[part] if part in rebuild.taken_back else None
         out, states = Mapped(), program.states(view_arrangement(name, part))
         for bucket in range(program.buckets):
             for found in OPEN.of(program.root, states, kernel.home(part, bucket)):
                 run = found if isinstance(found, Run) else in_memory(found)
                 if run.rows:
+                    run = kernel.come_again(part, run)
+                    run = run if ring is None else Run(run.words, ring.negate(run.payload), run.values)
                     out.pieces[bucket].runs[name, part].append(run)
         yield out

@@ -36,7 +36,8 @@ class RowCosts:
     """Microseconds per row of each kind of work."""
 
     scan: float = 0.12  # a stored row of a table is read, evaluated, and split by bucket
-    build: float = 0.35  # an entry is sorted into a new arrangement, and written
+    sort: float = 0.15  # a row is brought into the order of a join
+    write: float = 0.2  # an entry of a new arrangement is written
     read: float = 0.05  # an entry of a kept arrangement is delivered again
     probe: float = 1.0  # a changed row looks for its partners
     pair: float = 0.15  # a pair is given
@@ -90,14 +91,23 @@ class Input:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator with its states; `kind` is that of a join, None for aggregates and the first rows of an order."""
+    """An operator with its states.
+
+    Parameters
+    ----------
+    kind : that of a join; None for aggregates and the first rows of an order.
+    rows, delta : that it gives in all, and that the next change makes it give.
+    deleted : rows whose deletion makes it look for another value.
+    recomputable : this is a root whose full result may be computed anew at a change, in place of its delta.
+    """
 
     kind: JoinKind | None
     inputs: tuple[Input, ...]
     states: tuple[State, ...]
-    rows: float  # that it gives in all
-    delta: float  # that the next change makes it give
-    deleted: float = 0.0  # rows whose deletion makes it look for another value
+    rows: float
+    delta: float
+    deleted: float = 0.0
+    recomputable: bool = False
 
     @property
     def changed(self) -> tuple[int, ...]:
@@ -133,7 +143,8 @@ class Action:
             Request((delta and side in self.op.changed, side in pulled)) for side in range(len(self.op.inputs))
         )
         made = self._on_changes(costs) if delta else 0.0
-        made += sum(self._taken_in(costs) * self.op.inputs[side].rows for side in pulled)
+        for side in pulled:
+            made += self._taken_in(costs, side, delta) * self.op.inputs[side].rows
         if full:
             again = [state for state in self.kept if state.side not in pulled]
             made += costs.read * sum(state.rows for state in again)
@@ -153,8 +164,11 @@ class Action:
             return True
         return delta and missing and (self.op.kind is None or side in sides_read(self.op.kind, self.op.changed))
 
-    def _taken_in(self, costs: RowCosts) -> float:
-        return costs.group if self.op.kind is None else costs.build
+    def _taken_in(self, costs: RowCosts, side: int, delta: bool) -> float:
+        """What it takes per row to take in an input: what the change looks into is written first."""
+        if self.op.kind is None:
+            return costs.group
+        return costs.sort + (costs.write if delta and side in sides_read(self.op.kind, self.op.changed) else 0.0)
 
     def _on_changes(self, costs: RowCosts) -> float:
         op = self.op

@@ -7,10 +7,10 @@ recycler of MonetDB does, and knows nothing of the change that comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from headrace.thrifty.keep.actions import Leaf, Op, Request, State
-from headrace.thrifty.keep.selection import Key, cost_of_one, select
+from headrace.thrifty.keep.actions import Op, Request, State
+from headrace.thrifty.keep.selection import Key, cost_of_one, select, states_of
 
 Policy = Callable[[Sequence[Op], int], frozenset[Key]]
 
@@ -55,16 +55,6 @@ POLICIES: Mapping[str, Policy] = {
     "nothing": nothing,
     "everything": everything,
 }
-
-
-def states_of(node: Op | Leaf) -> Iterator[tuple[Op, State]]:
-    """All states of a plan with their operators, those further down first."""
-    if isinstance(node, Op):
-        for one in node.inputs:
-            for feed in one.feeds:
-                yield from states_of(feed)
-        for state in node.states:
-            yield node, state
 
 
 def _again(op: Op, state: State, cached: frozenset[Key]) -> float:

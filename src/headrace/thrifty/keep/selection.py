@@ -7,11 +7,11 @@ another, within a view or between views, makes the next change cheaper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from headrace.thrifty.keep.actions import ASKED, ROW_COSTS, Leaf, Op, Request, RowCosts, actions
+from headrace.thrifty.keep.actions import ASKED, ROW_COSTS, Leaf, Op, Request, RowCosts, State, actions
 from headrace.thrifty.keep.frontier import Frontier, best_of
 
 Key = tuple[str, int]
@@ -73,7 +73,10 @@ def curve(plans: Sequence[Op], budget: int, costs: RowCosts = ROW_COSTS) -> list
     program = _Program(budget, costs)
     whole = Frontier.of([(0, 0.0, 0)], budget)
     for plan in plans:
-        whole = whole.plus(program.solved(plan)[Request.DELTA], budget)
+        found = program.solved(plan)[Request.DELTA]
+        if plan.recomputable:
+            found = best_of([found, Frontier.of([(0, anew(plan, costs), 0)], budget)], budget)
+        whole = whole.plus(found, budget)
     return [
         Selection(frozenset(key for key, bit in program.bits.items() if states & bit), cost, size)
         for size, cost, states in whole.points()
@@ -87,7 +90,29 @@ def select(plans: Sequence[Op], budget: int, costs: RowCosts = ROW_COSTS) -> Sel
 
 def cost_of(plans: Sequence[Op], kept: frozenset[Key], costs: RowCosts = ROW_COSTS) -> float:
     """What the next change costs if just these states are kept."""
-    return sum(cost_of_one(plan, kept, Request.DELTA, costs) for plan in plans)
+    return sum(best_cost(plan, kept, costs) for plan in plans)
+
+
+def best_cost(plan: Op, kept: frozenset[Key], costs: RowCosts = ROW_COSTS) -> float:
+    """What the next change costs one plan: its delta, or its full result, where that may be computed anew."""
+    delta = cost_of_one(plan, kept, Request.DELTA, costs)
+    own = any(state.key in kept for _, state in states_of(plan))
+    return delta if own or not plan.recomputable else min(delta, anew(plan, costs))
+
+
+def anew(plan: Op, costs: RowCosts = ROW_COSTS) -> float:
+    """What it costs to compute a plan anew and to compare the answer with the one that is there (F at the root)."""
+    return cost_of_one(plan, frozenset(), Request.FULL, costs) + costs.group * plan.rows
+
+
+def states_of(node: Op | Leaf) -> Iterator[tuple[Op, State]]:
+    """All states of a plan with their operators, those further down first."""
+    if isinstance(node, Op):
+        for one in node.inputs:
+            for feed in one.feeds:
+                yield from states_of(feed)
+        for state in node.states:
+            yield node, state
 
 
 def cost_of_one(node: Op | Leaf, kept: frozenset[Key], request: Request, costs: RowCosts = ROW_COSTS) -> float:

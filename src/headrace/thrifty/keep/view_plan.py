@@ -8,7 +8,7 @@ the tables to the answer: a join gives, per changed row, as many rows as it give
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headrace.operators.dropping import Holding, holdings, stands_for
@@ -40,6 +40,7 @@ class ViewPlan:
     name : of the view.
     measured : the size of each part, as far as it is known.
     expected : the next change of each table.
+    recomputable : whether the driver can compute the answer anew.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ViewPlan:
     measured: Mapping[str, Measured]
     expected: Mapping[str, Change]
     statistics: Statistics
+    recomputable: bool = False
     costs: RowCosts = ROW_COSTS
     _made: dict[int, Op] = field(default_factory=dict)
 
@@ -61,7 +63,7 @@ class ViewPlan:
 
     def plan(self) -> Op:
         """The plan of the last operator, and of all below it."""
-        return self._op(len(self.kernel.tree.nodes) - 1)
+        return replace(self._op(len(self.kernel.tree.nodes) - 1), recomputable=self.recomputable)
 
     def _op(self, number: int) -> Op:
         if number not in self._made:
