@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.engine.test_sharing import THREE, Changing, answer, opened, random_query
+from tests.engine.test_sharing import THREE, Changing, _text, answer, opened, random_query
 from tests.residences import misplaced
 from tests.seeds import seeds
+from typer.testing import CliRunner
 
 import headrace as hr
+from headrace.cli.main import app
+from headrace.engine.looking import Look
+from headrace.engine.state_budget import StateBudget
+from headrace.errors import BadRowsError, SchemaError
 
 QUERIES = {
     "three": f"SELECT s.city, SUM(o.price) AS p, COUNT(*) AS n FROM {THREE} GROUP BY s.city",
@@ -27,8 +34,8 @@ QUERIES = {
     "ON i.order_id = o.id GROUP BY o.shop) GROUP BY n",
     "joined_sums": "SELECT s.city, SUM(t.n) AS n FROM shops s JOIN (SELECT shop, COUNT(*) AS n FROM orders "
     "GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
-    "inner_distinct": "SELECT s.city, SUM(t.n) AS n, MAX(t.low) AS low FROM shops s JOIN (SELECT shop, COUNT(DISTINCT day) "
-    "AS n, MIN(price) AS low FROM orders GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
+    "inner_distinct": "SELECT s.city, SUM(t.n) AS n, MAX(t.low) AS low FROM shops s JOIN (SELECT shop, "
+    "COUNT(DISTINCT day) AS n, MIN(price) AS low FROM orders GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
     "doubles": "SELECT o.day, AVG(CAST(o.price AS DOUBLE) * i.units) AS a, STDDEV(i.units) AS d, "
     "COUNT(DISTINCT i.what) AS w FROM orders o JOIN items i ON i.order_id = o.id GROUP BY o.day",
     "total": "SELECT COUNT(*) AS n FROM orders o JOIN shops s ON o.shop = s.id "
@@ -55,17 +62,147 @@ def engine(spark: SparkSession, tmp_path: Path) -> Iterator[hr.Engine]:
         yield found
 
 
+def never_anew(budget: StateBudget, read: Any, came: Any) -> frozenset[str]:
+    return frozenset()
+
+
+def always_anew(budget: StateBudget, read: Any, came: Any) -> frozenset[str]:
+    return budget._recomputable().intersection(read)
+
+
+@pytest.mark.parametrize("way", [never_anew, always_anew])
 @pytest.mark.parametrize("name", QUERIES)
-def test_any_budget_gives_the_answer(engine: hr.Engine, name: str) -> None:
+def test_any_budget_gives_the_answer(engine: hr.Engine, name: str, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StateBudget, "anew", way)
     rng = random.Random(name)
     data = Changing(rng)
     view = engine.view(name, QUERIES[name], strategy="operators")
-    for step in range(14):
+    for step in range(10):
         engine.memory_budget = rng.choice([0, 0, 1_000, 3_000, 10_000, None])
+        before = answer(view)
         engine.apply(data.change())
         assert answer(view) == data.answer(oracle(QUERIES[name])), step
+        assert changed(view, before) == answer(view)
         assert not misplaced(engine)
     assert engine.verify() == []
+
+
+def changed(view: hr.View, before: Counter[str]) -> Counter[str]:
+    """What an answer becomes by the changes that the view tells of."""
+    after = Counter(before)
+    for row in view.changes().to_pylist():
+        diff = row.pop("__diff")
+        after[_text(tuple(row.values()))] += diff
+    return +after
+
+
+def test_the_budget_holds_at_every_commit_and_is_reported(engine: hr.Engine) -> None:
+    data = Changing(random.Random(3))
+    engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(6):
+        engine.apply(data.change())
+    everything = kept_bytes(engine)
+    for budget in (everything, everything // 2, everything // 4, 0):
+        engine.memory_budget = budget
+        assert kept_bytes(engine) <= budget
+        engine.apply(data.change())
+        assert kept_bytes(engine) <= budget
+    memory = engine.status()["memory"]
+    assert memory["budget"] == 0
+    assert memory["kept_bytes"] == 0
+    assert {one["what"] for one in memory["dropped"]} == {"left rows", "right rows"}
+    assert memory["next_step_seconds"] > 0
+    assert memory["prediction_error"] >= 0
+    text = str(engine.views["v"].explain())
+    assert "dropped" in text
+    assert "when a change has to look for partners in it" in text
+    engine.memory_budget = None
+    engine.apply(data.change())
+    assert engine.status()["memory"]["budget"] is None
+
+
+def test_a_failed_step_changes_nothing(engine: hr.Engine) -> None:
+    data = Changing(random.Random(5))
+    engine.memory_budget = 0
+    view = engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(4):
+        engine.apply(data.change())
+    there = next(row for row in data.rows["shops"])
+    with pytest.raises(BadRowsError):
+        engine.apply({"shops": data.table("shops", [there])})
+    engine.apply(data.change())
+    assert answer(view) == data.answer(QUERIES["three"])
+
+
+def test_files_of_dropped_state_are_removed(engine: hr.Engine) -> None:
+    data = Changing(random.Random(6))
+    engine.view("v", QUERIES["three"], strategy="operators")
+    for budget in (None, 0, 0, 5_000, 0):
+        engine.memory_budget = budget
+        engine.apply(data.change())
+    engine.compact()
+    named = engine._store.snapshot.files()
+    assert {path.name for path in (engine.location / "runs").iterdir()} == named
+
+
+def test_a_view_that_gets_a_goal_has_its_state_made_again(engine: hr.Engine) -> None:
+    data = Changing(random.Random(8))
+    engine.memory_budget = 0
+    view = engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(4):
+        engine.apply(data.change())
+    view.goal = hr.Manual()
+    assert engine.status()["memory"]["dropped"] == []
+    engine.apply(data.change())
+    engine.apply(data.change())
+    engine.refresh()
+    assert answer(view) == data.answer(QUERIES["three"])
+    assert "rows of its tables wait for it" in str(view.explain())
+    view.goal = None
+    engine.apply(data.change())
+    assert answer(view) == data.answer(QUERIES["three"])
+    assert kept_bytes(engine) == 0
+
+
+def test_what_the_user_expects_is_built_ahead(engine: hr.Engine) -> None:
+    data = Changing(random.Random(9))
+    view = engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(6):
+        engine.apply(data.change())
+    engine.memory_budget = 0
+    engine.memory_budget = "1 GB"
+    engine.expect({"items": 10})
+    kept = {(one["operator"], one["what"]) for one in engine.status()["memory"]["dropped"]}
+    engine.expect({"shops": (5, 5)})
+    assert {(one["operator"], one["what"]) for one in engine.status()["memory"]["dropped"]} != kept
+    assert engine.status()["memory"]["expected"] == {"shops": [5.0, 5.0]}
+    assert engine.status()["memory"]["expected_by"] == "user"
+    engine.apply(data.change())
+    engine.expect(None)
+    engine.apply(data.change())
+    assert answer(view) == data.answer(QUERIES["three"])
+
+
+@pytest.mark.parametrize("wrong", ["2 apples", -1, 1.5, True])
+def test_a_budget_must_be_a_size(engine: hr.Engine, wrong: Any) -> None:
+    with pytest.raises(SchemaError, match="is not a size"):
+        engine.memory_budget = wrong
+    with pytest.raises(SchemaError, match="there is no table"):
+        engine.expect({"nothing": 3})
+
+
+def test_status_shows_the_budget(spark: SparkSession, tmp_path: Path) -> None:
+    data = Changing(random.Random(4))
+    with opened(spark, tmp_path / "state", sharing="off", memory_budget="1 KB") as engine:
+        engine.view("v", QUERIES["three"], strategy="operators")
+        for _ in range(4):
+            engine.apply(data.change())
+        said = engine.status()["memory"]
+    found = CliRunner().invoke(app, ["status", str(tmp_path / "state")])
+    assert "of a budget of 0.0 MB" in found.output
+    assert "right rows" in found.output
+    with Look(tmp_path / "state") as look:
+        assert look.status()["memory"] == said
 
 
 @seeds("state budget", 3, kept=[2552179051])
