@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.bench.keep.approaches import EVERYTHING, HEADRACE, REBATCH, RECYCLER, Kept, keeping
+from headrace.bench.keep.approaches import EVERYTHING, HEADRACE, REBATCH, RECYCLER, Kept, Taken, keeping
 from headrace.bench.keep.workload import Loaded, Tables, after, chain, chain_query, peer
 from headrace.bench.tpch.data import Changes, Tell
 from headrace.datasets.batches import DIFF
@@ -67,8 +67,8 @@ class Bench:
                     answer = kept.answer
                     wrong = None if answer is None else complete.difference(sql, answer)
                     yield _row("late", query, kept, seconds, max(sizes), wrong=wrong)
-            seconds = [complete.timed(sql)[0]]
-            yield {"scenario": "late", "case": query, "system": "spark", "seconds": seconds[0], "state_mb": 0.0}
+            spark = {"system": "spark", "seconds": complete.timed(sql)[0], "cpu_seconds": None, "state_mb": 0.0}
+            yield {"scenario": "late", "case": query, **spark}
 
     def budgets(self) -> Iterator[Row]:
         """Changes of 1% of all tables, under budgets from all of the state to nothing."""
@@ -122,7 +122,7 @@ class Bench:
                         sizes.append(kept.kept_bytes)
                     # The first change of a table finds state that was kept for another one.
                     row = _row("cleaning", table, kept, seconds[1:], sizes[-1])
-                    yield row | {"first_change_seconds": seconds[0]}
+                    yield row | {"first_change_seconds": seconds[0].seconds}
 
     def predictions(self) -> Iterator[Row]:
         """A change of 1% of all tables, where something else was expected, under half of all memory."""
@@ -165,7 +165,7 @@ def _row(
     scenario: str,
     case: str,
     kept: Kept,
-    seconds: Sequence[float],
+    taken: Sequence[Taken],
     size: int,
     wrong: str | None = None,
     **more: Any,
@@ -174,8 +174,9 @@ def _row(
         "scenario": scenario,
         "case": case,
         "system": kept.approach,
-        "seconds": statistics.mean(seconds),
-        "total_seconds": kept.first_seconds + sum(seconds),
+        "seconds": statistics.mean(one.seconds for one in taken),
+        "cpu_seconds": statistics.mean(one.cpu for one in taken),
+        "total_seconds": kept.first_seconds + sum(one.seconds for one in taken),
         "state_mb": size / 1e6,
         **more,
         **({"wrong": wrong} if wrong else {}),

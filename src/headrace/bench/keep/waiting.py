@@ -89,7 +89,7 @@ def table(result: dict[str, Any]) -> Group:
     config = result["config"]
     title = f"TPC-H at scale {config['scale']:g}, {config['cores']} cores: a view waits for its next change"
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("scenario", "case", "system", "change\nms", "total\ns", "kept\nMB"):
+    for name in ("scenario", "case", "system", "change\nms", "CPU\nms", "total\ns", "kept\nMB"):
         shown.add_column(name, justify="left" if name in ("scenario", "case", "system") else "right")
     for row in result["results"]:
         about = [f"{row[key]:.0%} {word}" for key, word in _SHARES.items() if key in row]
@@ -99,6 +99,7 @@ def table(result: dict[str, Any]) -> Group:
             " ".join([row["case"], *about]),
             f"[red]{row['system']}: wrong: {row['wrong']}[/red]" if "wrong" in row else row["system"],
             f"{1e3 * row['seconds']:.1f}",
+            "" if row["cpu_seconds"] is None else f"{1e3 * row['cpu_seconds']:.1f}",
             "" if total is None else f"{total:.2f}",
             f"{row['state_mb']:.2f}",
         )
