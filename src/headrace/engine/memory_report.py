@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from headrace.engine.catalogue import Catalogue
@@ -10,7 +10,7 @@ from headrace.engine.definition import PlannedView
 from headrace.engine.reader import Reader
 from headrace.engine.state_budget import why_never
 from headrace.explain.parts import Fact, Section, Table
-from headrace.operators.dropping import Holding, holdings
+from headrace.operators.dropping import Holding, holdings, needed
 from headrace.operators.tree_view import TreeView
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.keep.prediction import Change, Prediction
@@ -53,7 +53,8 @@ def memory_section(name: str, view: PlannedView, catalogue: Catalogue, reader: R
         return Section("memory", ())
     never = why_never(view, catalogue)
     own = [one for one in holdings(view.kernel) if not set(one.parts).isdisjoint(unkept)]
-    rows = tuple(_row(one, unkept) for one in own)
+    read = needed(view.kernel, Prediction.from_json(reader.memory.get("prediction", {})).next() or view.tables)
+    rows = tuple((*_row(one, unkept), _why(one, read, unkept, budget)) for one in own)
     limit = "there is no budget now" if budget is None else f"{size_text(budget)} for all views and subplans"
     facts = [Fact("budget", f"{limit}; {size_text(kept_bytes(catalogue, reader))} are kept")]
     facts.append(Fact("expected", expected_words(Prediction.from_json(reader.memory.get("prediction", {})))))
@@ -63,7 +64,9 @@ def memory_section(name: str, view: PlannedView, catalogue: Catalogue, reader: R
         facts.append(Fact("drops", "nothing: all that it keeps fits, and the next change needs it"))
     else:
         facts.append(Fact("next step", _cost_words(reader)))
-        return Section("memory", (*facts, Table(("dropped", "entries", "bytes", "made again"), rows)))
+        again = "what is dropped is made again from the tables, before a step that looks into it"
+        facts.append(Fact("dropped", f"{again}; or the step computes the answer anew, if that costs less"))
+        return Section("memory", (*facts, Table(("dropped", "entries", "bytes", "why"), rows)))
     return Section("memory", tuple(facts))
 
 
@@ -90,10 +93,17 @@ def _cost_words(reader: Reader) -> str:
     return f"about {time_text(cost)} of work for all views, {time_text(least)} if everything were kept"
 
 
-def _row(one: Holding, unkept: Any) -> tuple[str, int, int, str]:
+def _row(one: Holding, unkept: Any) -> tuple[str, int, int]:
     sizes = [unkept[part] for part in one.parts if part in unkept]
-    when = "when a change reaches it" if one.side is None else "when a change has to look for partners in it"
-    return f"[{one.number}] {_what(one)}", sum(s[0] for s in sizes), sum(s[1] for s in sizes), when
+    return f"[{one.number}] {_what(one)}", sum(s[0] for s in sizes), sum(s[1] for s in sizes)
+
+
+def _why(one: Holding, read: Collection[str], unkept: Any, budget: int | None) -> str:
+    if set(one.parts).isdisjoint(read):
+        return "the expected change does not look into it"
+    if budget is not None and _row(one, unkept)[2] > budget:
+        return "it is larger than the budget"
+    return "other state saves more, or no change has needed it since it was dropped"
 
 
 def _what(one: Holding) -> str:
@@ -110,5 +120,5 @@ def _dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, Any]]:
         unkept = reader.unkept.get(name, {})
         for one in holdings(kernel):
             if not set(one.parts).isdisjoint(unkept):
-                _, entries, size, _ = _row(one, unkept)
+                _, entries, size = _row(one, unkept)
                 yield {"view": name, "operator": one.number, "what": _what(one), "entries": entries, "bytes": size}
