@@ -36,6 +36,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
         tell(f"making TPC-H at scale {options.scale:g}")
         bench = Bench(spark, Path(folder), tpch(options.scale), options.queries, options.chain_rows, tell)
+        bench.warm_up()
         results = [row for name in options.scenarios for row in getattr(bench, name)()]
     config = {key: value for key, value in vars(options).items() if key != "location"}
     config |= {"cores": spark.sparkContext.defaultParallelism}
@@ -63,10 +64,10 @@ def _ratios(rows: Sequence[Row]) -> dict[str, float]:
                 for row in rows
                 if (row["scenario"], row["system"]) == (scenario, system) and _case(row) in own
             ]
-            if system != "headrace" and pairs:
-                out[f"{scenario}: seconds, {system} / headrace"] = _mean(
-                    [a["seconds"] / b["seconds"] for a, b in pairs]
-                )
+            for what in ("seconds", "cpu_seconds"):
+                times = [a[what] / b[what] for a, b in pairs if a[what] is not None and b[what]]
+                if system != "headrace" and times:
+                    out[f"{scenario}: {what}, {system} / headrace"] = _mean(times)
             sizes = [a["state_mb"] / b["state_mb"] for a, b in pairs if a["state_mb"] and b["state_mb"]]
             if system == "everything" and sizes:
                 out[f"{scenario}: state, {system} / headrace"] = _mean(sizes)
