@@ -42,6 +42,8 @@ QUERIES = {
     "WHERE o.price > (SELECT AVG(units) FROM items)",
     "first": "SELECT price, COUNT(*) AS n FROM (SELECT o.id, o.price FROM orders o JOIN shops s ON o.shop = s.id "
     "ORDER BY o.price DESC, o.id LIMIT 5) GROUP BY price",
+    "catalyst": f"SELECT levenshtein(s.city, i.what) AS d, COUNT(*) AS n FROM {THREE} "
+    "WHERE levenshtein(i.what, 'nuts') < 9 GROUP BY 1",
     "not_in": "SELECT o.id FROM orders o WHERE o.shop NOT IN (SELECT order_id FROM items)",
 }
 
@@ -85,6 +87,16 @@ def test_any_budget_gives_the_answer(engine: hr.Engine, name: str, way: Any, mon
         assert changed(view, before) == answer(view)
         assert not misplaced(engine)
     assert engine.verify() == []
+
+
+def test_tasks_make_state_again(spark: SparkSession, tmp_path: Path) -> None:
+    data = Changing(random.Random(2))
+    with opened(spark, tmp_path / "state", sharing="off", executor="spark", memory_budget=0) as engine:
+        view = engine.view("v", QUERIES["three"], strategy="operators")
+        for _ in range(3):
+            engine.apply(data.change())
+            assert answer(view) == data.answer(QUERIES["three"])
+            assert kept_bytes(engine) == 0
 
 
 def changed(view: hr.View, before: Counter[str]) -> Counter[str]:

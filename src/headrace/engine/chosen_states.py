@@ -13,7 +13,7 @@ from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept, view_arrangement
 from headrace.thrifty.keep.actions import Op
 from headrace.thrifty.keep.prediction import Change, Prediction
-from headrace.thrifty.keep.selection import Key, cost_of
+from headrace.thrifty.keep.selection import Key, cost_of, states_of
 from headrace.thrifty.keep.view_plan import Measured, ViewPlan
 from headrace.thrifty.statistics import Statistics
 
@@ -29,7 +29,7 @@ class Settled:
     ----------
     again : arrangements that were made again for the step.
     dropped : arrangements that go.
-    unkept : all that is dropped then; None if there is no budget.
+    unkept : all that is dropped then; None if that is as before.
     before : all that was dropped before.
     memory : what is written down of the budget.
     written : the files that were written for the step.
@@ -52,7 +52,7 @@ class Settled:
     def record(self) -> dict[str, Any]:
         """The rest of what the record says."""
         if self.unkept is None:
-            return {}
+            return {} if self.memory is None else {"memory": dict(self.memory)}
         unkept: Unkept = {name: {} for name in self.before} | dict(self.unkept)
         return {"dropped": tuple(sorted(self.dropped)), "unkept": unkept, "memory": dict(self.memory or {})}
 
@@ -120,6 +120,10 @@ class Chosen:
             "prediction": self.prediction.to_json(),
             "budget": self.budget,
             "next_step": cost_of(self.made, self._present) / 1e6,
+            "planned": {table: change.rows for table, change in self.prediction.next().items()},
+            "planned_bytes": sum(
+                state.bytes for op in self.made for _, state in states_of(op) if state.key in self._present
+            ),
             "all_kept": cost_of(self.made, frozenset((name, at) for name, at, _ in self._holdings())) / 1e6,
         }
         return Settled(self.again, frozenset(dropped), unkept, self.before, memory, self.written)

@@ -112,13 +112,13 @@ class Maintenance:
         shifted = self._shifted(inputs)
         before = self._catalogue.replan(shifted)
         kept_before = self._catalogue.unkept
-        read = self.memory.read(inputs)
-        again = self.memory.made_again({name: parts for name, parts in read.items() if name not in anew})
-        tables, views = self._catalogue.tables, self._catalogue.views
-        followed = {name: view for name, view in views.items() if view.definition.freshness is None}
-        program = self._program(tuple(self._table_task(name, anew) for name in inputs), views, again)
-        analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
         try:
+            read = self.memory.read(inputs)
+            again = self.memory.made_again({name: parts for name, parts in read.items() if name not in anew})
+            tables, views = self._catalogue.tables, self._catalogue.views
+            followed = {name: view for name, view in views.items() if view.definition.freshness is None}
+            program = self._program(tuple(self._table_task(name, anew) for name in inputs), views, again)
+            analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
             for name in anew:
                 outcome.result.add(self._anew(name, outcome.result.buckets))

@@ -35,6 +35,8 @@ from headrace.thrifty.statistics import Statistics
 if TYPE_CHECKING:
     from headrace.engine.step_runner import Inputs
 
+_GROWN = 1.1  # the choice is made again when the kept state has grown by this factor
+
 Rebuilding = Callable[[str, TreeView, Collection[str]], Arrangements]
 
 
@@ -109,7 +111,28 @@ class StateBudget:
         """
         if self._is_off:
             return Settled()
-        return self._chosen(changed, again, self.prediction.after(came), anew).settled
+        prediction = self.prediction.after(came)
+        if not again and not anew and self._still_holds(prediction, changed):
+            return Settled(memory={**self._store.snapshot.memory, "prediction": prediction.to_json()})
+        return self._chosen(changed, again, prediction, anew).settled
+
+    def _still_holds(self, prediction: Prediction, changed: Arrangements) -> bool:
+        """Whether the last choice is good for the next change too: about the same is expected, and it fits."""
+        memory, expected = self._store.snapshot.memory, prediction.next()
+        planned: Mapping[str, float] = memory.get("planned", {})
+        if memory.get("budget") != self.budget or not planned or planned.keys() != expected.keys():
+            return False
+        if any(not 0.5 <= change.rows / planned[table] <= 2.0 for table, change in expected.items()):
+            return False
+        states, size = self._store.snapshot.arrangements, 0
+        for name, kernel in self._holders().items():
+            for part in (part for one in holdings(kernel) for part in one.parts):
+                arrangement = view_arrangement(name, part)
+                buckets = {**states.get(arrangement, {}), **changed.get(arrangement, {})}
+                size += sum(run.bytes for state in buckets.values() for run in state.runs)
+        limit = self._fixed() + size
+        grown = size > _GROWN * memory["planned_bytes"]
+        return not grown and (self.budget is None or limit <= self.budget)
 
     def happened(self, settled: Settled) -> None:
         """Let views do without what a commit has dropped."""
