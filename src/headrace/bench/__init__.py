@@ -51,5 +51,6 @@ BENCHMARKS = {
     "pace": Benchmark("pace.final_work", "views with goals of final work: paces, final work and additional work"),
     "share": Benchmark("share.modes", "views that share subplans, beside views that share nothing"),
     "share-goals": Benchmark("share.goals", "views with goals: shared or not, with one pace or with many"),
+    "keep": Benchmark("keep.waiting", "views under a memory budget, beside recomputing and keeping everything"),
     "scaling": Benchmark("covariance.scaling", "one core and two, measured; 64 on paper"),
 }

@@ -72,15 +72,34 @@ def _show(found: dict[str, Any]) -> None:
     for one in found.get("shared") or ():
         numbers = [f"{one['operators']:,}", f"{one['instead_of']:,}", f"{one['bytes'] / 1e6:,.1f}"]
         shared.add_row(one["name"], ", ".join(one["views"]), *numbers)
+    memory = grid("dropped of", "operator", "what", ">entries", ">MB")
+    for one in found.get("memory", {}).get("dropped") or ():
+        numbers = [f"{one['entries']:,}", f"{one['bytes'] / 1e6:,.1f}"]
+        memory.add_row(one["view"], f"[{one['operator']}]", one["what"], *numbers)
     sources = grid("source", ">last batch")
     for name, batch in (found.get("sources") or {}).items():
         sources.add_row(name, str(batch))
-    for table in (tables, views, goals, shared, sources):
+    for table in (tables, views, goals, shared, memory, sources):
         if table.row_count:
             out().print(table)
+    if (memory_words := _memory(found.get("memory") or {})) is not None:
+        out().print(Text(memory_words), soft_wrap=True)
     for view in found["views"]:
         if problem := view.get("problem"):
             out().print(Text(f"{view['name']}: {problem}", style="red"), soft_wrap=True)
+
+
+def _memory(memory: dict[str, Any]) -> str | None:
+    """What the memory budget has led to; None if there is none."""
+    if memory.get("budget") is None:
+        return None
+    kept, dropped = (f"{memory[what] / 1e6:,.1f} MB" for what in ("kept_bytes", "dropped_bytes"))
+    said = f"memory: {kept} kept of a budget of {memory['budget'] / 1e6:,.1f} MB, {dropped} dropped"
+    cost, least = memory["next_step_seconds"], memory["next_step_seconds_if_all_were_kept"]
+    if cost is not None:
+        said += f"; the next step takes about {cost:,.3f} s of work, {least:,.3f} s if everything were kept"
+    error = memory["prediction_error"]
+    return said if error is None else f"{said}; expectations were off by {error:.0%} on average"
 
 
 def _show_problems(problems: list[str] | None) -> None:

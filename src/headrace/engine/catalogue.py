@@ -6,7 +6,7 @@ about which tables and views exist. When a location is opened again, the catalog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -76,6 +76,7 @@ class Catalogue:
         self._entries: dict[str, Entry] = {}
         self._shared: dict[str, Shared] = {}
         self._shared_kernels: dict[str, TreeView] = {}  # with the views that follow them
+        self._unkept: dict[str, frozenset[str]] = {}  # the parts of each view and subplan that are dropped for now
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -122,7 +123,8 @@ class Catalogue:
                 kernel = self._entries[member.view].planned.kernel
                 assert isinstance(kernel, TreeView)
                 followers.append(Follower(member.view, kernel, member.number))
-            self._shared_kernels[name] = replace(self._shared[name].kernel, followers=tuple(followers))
+            kernel = replace(self._shared[name].kernel, unkept=self._unkept.get(name, frozenset()))
+            self._shared_kernels[name] = replace(kernel, followers=tuple(followers))
         return self._shared_kernels[name]
 
     def shared_waits(self, name: str) -> bool:
@@ -250,6 +252,22 @@ class Catalogue:
             if isinstance(kernel, TreeView) and kernel.given != given:
                 entry._planned = replace(entry.planned, kernel=replace(kernel, given=given))
 
+    @property
+    def unkept(self) -> Mapping[str, frozenset[str]]:
+        """The parts of each view and shared subplan that are dropped for now."""
+        return MappingProxyType(self._unkept)
+
+    def leave_out(self, unkept: Mapping[str, Collection[str]]) -> None:
+        """Let views and shared subplans do without these parts, and keep all others."""
+        changed = {name: frozenset(parts) for name, parts in unkept.items() if parts}
+        if changed != self._unkept:
+            self._unkept, self._shared_kernels = changed, {}
+        for name, entry in self._entries.items():
+            kernel, parts = entry.planned.kernel, changed.get(name, frozenset())
+            if isinstance(kernel, TreeView) and kernel.unkept != parts:
+                entry._planned = replace(entry.planned, kernel=replace(kernel, unkept=parts))
+                self._shared_kernels = {}
+
     def replan(self, views: Mapping[str, PlannedView]) -> dict[str, PlannedView]:
         """Replace the plans of some views; returns their old plans."""
         before = {name: self._entries[name].planned for name in views}
@@ -262,6 +280,7 @@ class Catalogue:
         self._tables.pop(name, None)
         self._table_handles.pop(name, None)
         self._entries.pop(name, None)
+        self._unkept.pop(name, None)
         self.share(self.shared_without(name))
 
     def _check_free(self, name: str) -> None:

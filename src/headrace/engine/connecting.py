@@ -28,6 +28,7 @@ def connect(
     read_only: bool = False,
     calibrate: bool = True,
     sharing: str = AUTO,
+    memory_budget: str | int | None = None,
 ) -> Engine:
     """Open a location on a local Spark session made for it; closing the engine ends that session.
 
@@ -36,7 +37,8 @@ def connect(
     Parameters
     ----------
     cores : tasks that run at once; all cores that this process may use unless given.
-    buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate, sharing : as for `Engine`.
+    buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate, sharing, memory_budget : as for
+        `Engine`.
     """
     check_opening(
         location,
@@ -46,6 +48,7 @@ def connect(
         driver_rows=driver_rows,
         read_only=read_only,
         sharing=sharing,
+        memory_budget=memory_budget,
     )
     from pyspark.sql import SparkSession
 
@@ -69,6 +72,7 @@ def connect(
             read_only=read_only,
             calibrate=calibrate,
             sharing=sharing,
+            memory_budget=memory_budget,
         )
     except BaseException:
         if running is None:

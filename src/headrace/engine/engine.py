@@ -37,6 +37,7 @@ from headrace.engine.requests import covariance_request, model_request, view_req
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sharing import Sharing, shared_from_json, shared_to_json
 from headrace.engine.sharing_report import engine_report
+from headrace.engine.state_budget import said_of
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
@@ -49,6 +50,7 @@ from headrace.learn.regression import LinearRegression
 from headrace.relation.schema import References, TableSchema, check_name
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
+from headrace.thrifty.keep.sizes import bytes_of
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
@@ -73,6 +75,8 @@ class Engine:
         kept. The environment variable HEADRACE_CALIBRATE=0 switches it off too.
     sharing : what views have in common is kept once. "exact" shares joins that are the same but for the columns that
         views read; "auto" also those that differ in their filters, if that is estimated to be less work; "off" none.
+    memory_budget : how much the arrangements of operators may take, as in "2 GB"; those that the next change is least
+        likely to need are dropped, and made again when one needs them. None keeps everything.
     """
 
     def __init__(
@@ -88,8 +92,9 @@ class Engine:
         read_only: bool = False,
         calibrate: bool = True,
         sharing: str = AUTO,
+        memory_budget: str | int | None = None,
     ) -> None:
-        check_options(buckets, executor, on_bad_rows, driver_rows, sharing)
+        check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget)
         self._spark = spark
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
@@ -113,6 +118,8 @@ class Engine:
             for name, definition in self._store.snapshot.views.items():
                 self._add_view(name, self._plan(name, Definition.from_json(definition)))
             self._catalogue.share(shared_from_json(self._store.snapshot.shared))
+            self._catalogue.leave_out(self._store.snapshot.unkept)
+            self._maintenance.memory.budget = bytes_of(memory_budget)
             know = self._access.statistics
             self._sharing = Sharing(self._catalogue, self._store, self._maintenance, know, sharing)
         except BaseException:
@@ -123,6 +130,7 @@ class Engine:
         if not read_only:
             if sharing == OFF:
                 self._sharing.update()
+            self._maintenance.memory.rebalance()
             self._upkeep.start()
             self._scheduler.wake()
         if calibrate and not read_only:
@@ -164,6 +172,21 @@ class Engine:
     def views(self) -> dict[str, Handle]:
         """All views, by name: of SQL, moments and models."""
         return self._catalogue.handles
+
+    @property
+    def memory_budget(self) -> int | None:
+        """The bytes that the arrangements of operators may take; None if all of them are kept.
+
+        Setting it, as in `engine.memory_budget = "2 GB"`, drops at once what does not fit.
+        """
+        return self._maintenance.memory.budget
+
+    @memory_budget.setter
+    def memory_budget(self, size: str | int | None) -> None:
+        budget = bytes_of(size)
+        with self._lock:
+            self._maintenance.memory.budget = budget
+            self._maintenance.memory.rebalance()
 
     # -- definitions --------------------------------------------------------------------------------------------
 
@@ -387,6 +410,7 @@ class Engine:
             self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
             handle = self._add_view(name, planned)
             self._sharing.update(fresh=[name])
+            self._maintenance.memory.rebalance()
             return handle
 
     def drop(self, name: str) -> None:
@@ -407,6 +431,7 @@ class Engine:
             stored_plans.remove(self._store, name)
             self._sql.unregister(name)
             self._sharing.update(fresh=())
+            self._maintenance.memory.rebalance()
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -470,16 +495,29 @@ class Engine:
                 self._maintenance.settle(self._catalogue.shared_by(name), {})
             definition = replace(planned.definition, freshness=freshness)
             if not self._sharing.can_go_on(replace(planned, definition=definition)):
-                self._sharing.update(
-                    without=[name], fresh=()
-                )  # before it waits, as its rows cannot wait where they are given
+                # Before it waits, as its rows cannot wait where they are given.
+                self._sharing.update(without=[name], fresh=())
+            if freshness is not None:
+                self._maintenance.memory.restore(name, *self._catalogue.shared_by(name))
             changed = replace(self._catalogue.views[name], definition=definition)
             progress = self._maintenance.goals.changed(name, changed, freshness).to_json()
             record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})
             self._sharing.update(fresh=[name])
+            self._maintenance.memory.rebalance()
             self._scheduler.wake()
+
+    def expect(self, changes: Mapping[str, int | tuple[int, int]] | None) -> None:
+        """Say which changes come next, so that a memory budget keeps what they need.
+
+        Parameters
+        ----------
+        changes : rows per table, or (inserted, deleted); other tables are expected to stay. It holds until something
+            else is said. None leaves it to the engine, which expects what has come lately.
+        """
+        with self._lock:
+            self._maintenance.memory.expect(said_of(changes, self._catalogue.schemas))
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.engine.definition import PlannedView
+from headrace.engine.memory_report import memory_section
 from headrace.engine.reader import Reader
 from headrace.engine.sharing_report import shared_section
 from headrace.explain.report import Report, Size, Subject
@@ -39,6 +40,9 @@ def explain(access: Access, name: str, view: PlannedView) -> Report:
         shared = shared_section(view, access.catalogue, reader)
         if shared.parts:
             report = replace(report, sections=(shared, *report.sections))
+        memory = memory_section(name, view, access.catalogue, reader)
+        if memory.parts:
+            report = replace(report, sections=(memory, *report.sections))
         if fresh is None:
             return report
         from headrace.engine.freshness_report import freshness_section

@@ -6,7 +6,8 @@ expression that Catalyst evaluates do rows go through the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,12 +16,16 @@ from pyspark.sql import DataFrame
 from headrace.engine import frames
 from headrace.engine.step_runner import Inputs, StepRunner, all_by_catalyst, check_good, translating_spark_errors
 from headrace.errors import BadRowsError
+from headrace.operators.dropping import rebuild_of, recomputation
+from headrace.operators.tree_view import TreeView
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import Columns, all_columns, columns_read, narrowed
 from headrace.runtime.inline import fill_inline
-from headrace.runtime.program import BucketResult, Program, table_arrangement
+from headrace.runtime.program import BucketResult, Program, table_arrangement, why_catalyst
+from headrace.runtime.rebuilding import rebuild_inline
 from headrace.runtime.spark import fill_from_state
+from headrace.runtime.stages import run_later_stages
 from headrace.sql.catalyst import AnalysedView
 
 Views = Mapping[str, AnalysedView]
@@ -33,6 +38,56 @@ def fill(step_runner: StepRunner, program: Program, views: Views) -> BucketResul
     except BadRowsError:
         # Run again with all columns, so that the error can show whole rows.
         return _filled(step_runner, program, all_columns(program), views)
+
+
+def rebuild(
+    step_runner: StepRunner,
+    name: str,
+    kernel: TreeView,
+    wanted: Collection[str],
+    program_of: Callable[[TreeView], Program],
+    views: Views,
+) -> BucketResult:
+    """Make dropped parts of a view again.
+
+    In the driver, arrangements that are kept stand for what is below them. Tasks of a cluster, and Catalyst, start
+    from the rows of the tables.
+
+    Parameters
+    ----------
+    program_of : the program that runs such a kernel over the tables that it reads.
+    """
+    whole = replace(kernel.alone, followers=(), unkept=frozenset())
+    if step_runner.executor == "inline" or (step_runner.executor == "auto" and step_runner.local):
+        here = replace(whole, rebuild=rebuild_of(whole, wanted, kernel.arrangements))
+        program = program_of(here)
+        if not any(view.prefix is not None for task in program.tables for view in task.views):
+            with suppress(NeedsCatalyst):
+                return rebuild_inline(program, name, here, step_runner.threads)
+    program = program_of(replace(whole, rebuild=rebuild_of(whole, wanted, ())))
+    return fill(step_runner, program, views) if program.tables else run_later_stages(program, BucketResult())
+
+
+def recompute(
+    step_runner: StepRunner, name: str, kernel: TreeView, program_of: Callable[[TreeView], Program]
+) -> BucketResult:
+    """Compute the answer of a view from its tables, as a change of the answer; it keeps no other state.
+
+    Raises NeedsCatalyst where kernels cannot evaluate the view, and BadRowsError if it cannot take some rows.
+    """
+    whole = replace(kernel, unkept=frozenset())
+    here = replace(whole, rebuild=recomputation(whole))
+    program = program_of(here)
+    result = rebuild_inline(program, name, here, step_runner.threads)
+    check_good(program, result)
+    return result
+
+
+def can_recompute(step_runner: StepRunner, kernel: TreeView) -> bool:
+    """Whether the driver can compute the answer of a view by kernels alone."""
+    here = step_runner.executor == "inline" or (step_runner.executor == "auto" and step_runner.local)
+    routes = kernel.placement.routes.values()
+    return here and not any(map(why_catalyst, kernel.sides)) and all(route.catalyst is None for route in routes)
 
 
 def _filled(step_runner: StepRunner, program: Program, columns: Columns, views: Views) -> BucketResult:

@@ -80,6 +80,7 @@ class _Views(Mapping[str, "Handle"]):
         kind = handle_class(definition.kind)
         handle = self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
         self._access.catalogue.share(shared_from_json(self._store.snapshot.shared))
+        self._access.catalogue.leave_out(self._store.snapshot.unkept)
         return handle
 
     def __iter__(self) -> Iterator[str]:

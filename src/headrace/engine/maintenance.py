@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,11 +17,13 @@ from headrace.engine import frames
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.engine.centring import with_shifts
+from headrace.engine.chosen_states import Settled
 from headrace.engine.definition import PlannedView, SqlAnswer
-from headrace.engine.filling import fill
+from headrace.engine.filling import can_recompute, fill, rebuild, recompute
 from headrace.engine.goals import Advance, Goals, Moment
 from headrace.engine.late import Late, without_late
 from headrace.engine.recompute import Recomputer, recomputed
+from headrace.engine.state_budget import StateBudget, changes_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import Inputs, Outcome, StepRunner
 from headrace.engine.store import Store
@@ -30,6 +33,7 @@ from headrace.operators.aggregate import net_change
 from headrace.operators.kernel import ViewChange, ViewKernel
 from headrace.operators.traffic import traffic_numbers
 from headrace.operators.tree_view import TreeView
+from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.aside import Aside, AsideWriter
 from headrace.runtime.log import Arrangements, BucketState
@@ -64,6 +68,7 @@ class Maintenance:
         self._recomputer = recomputer
         self._windows = Windows(store, step_runner)
         self.goals = Goals(catalogue, store, step_runner, recomputer, self._windows)
+        self.memory = StateBudget(catalogue, store, self.rebuild, partial(can_recompute, step_runner))
 
     def committed_before(self, source: Source) -> bool:
         """Whether the step of a micro-batch has been committed already."""
@@ -77,7 +82,7 @@ class Maintenance:
         aside = AsideWriter(str(self._store.location.root), snapshot.version + 1, snapshot.step + 1, self._store.fsync)
         try:
             with without_late(self._catalogue.tables, inputs, snapshot.watermarks, aside) as (in_time, late):
-                step = self._step(in_time, late, on_bad_rows, source, start)
+                step = self._attempted(in_time, late, on_bad_rows, source, start)
         except BaseException:
             self._store.roll_back()
             raise
@@ -85,24 +90,51 @@ class Maintenance:
             self._store.remove_orphans()  # files of the attempt that met the bad rows
         return step
 
-    def _step(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
+    def _attempted(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
+        """Take a step; views that lack much of their state are computed anew, if that costs less."""
+        read = self.memory.read(inputs)
+        # Rows that a view refuses are set aside by the step itself, so then the view must take part in it.
+        anew = self.memory.anew(read, changes_of(inputs)) if read and on_bad_rows == "fail" else frozenset()
+        if anew:
+            with suppress(NeedsCatalyst):
+                return self._step(inputs, late, on_bad_rows, source, start, anew)
+        return self._step(inputs, late, on_bad_rows, source, start)
+
+    def _step(
+        self,
+        inputs: Inputs,
+        late: Late,
+        on_bad_rows: str,
+        source: Source | None,
+        start: float,
+        anew: Collection[str] = (),
+    ) -> Step:
         began = now()
         shifted = self._shifted(inputs)
         before = self._catalogue.replan(shifted)
-        tables, views = self._catalogue.tables, self._catalogue.views
-        followed = {name: view for name, view in views.items() if view.definition.freshness is None}
-        program = self._program(tuple(self._table_task(name) for name in inputs), views)
-        analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
+        kept_before = self._catalogue.unkept
         try:
+            read = self.memory.read(inputs)
+            again = self.memory.made_again({name: parts for name, parts in read.items() if name not in anew})
+            tables, views = self._catalogue.tables, self._catalogue.views
+            followed = {name: view for name, view in views.items() if view.definition.freshness is None}
+            program = self._program(tuple(self._table_task(name, anew) for name in inputs), views, again)
+            analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
+            for name in anew:
+                outcome.result.add(self._anew(name, outcome.result.buckets))
             outcome = replace(self._windows.close(outcome, program, tables, followed), late=late)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
             rows = _rows_of(inputs, outcome)
             advance = self._advance(outcome, rows, began) if len(followed) < len(views) else Advance()
-            return self._commit(rows, outcome, source, start, definitions, advance)
+            settled = self.memory.settled(outcome.result.buckets, again, changes_of(inputs, rows), anew)
+            step = self._commit(rows, outcome, source, start, definitions, advance, settled)
         except BaseException:
             self._catalogue.replan(before)
+            self._catalogue.leave_out(kept_before)
             raise
+        self.memory.happened(settled)
+        return step
 
     def fire(self, wanted: Collection[str], start: float) -> Step:
         """Fire the triggers of some views, and those that are due by the clock, as a step without rows."""
@@ -227,6 +259,36 @@ class Maintenance:
             tasks = tuple(TableTask(layouts[t], _view_tasks(name, kernel, t), store=False) for t in tables)
             return fill(self._step_runner, self._program(tasks, {}), {}).buckets
 
+    def rebuild(self, name: str, kernel: TreeView, wanted: Collection[str]) -> Arrangements:
+        """Make dropped parts of a view or a shared subplan again, as of the last step; the caller commits them."""
+        views = {name: self._catalogue.views[name]} if name in self._catalogue.views else {}
+        analysed = {n: view.analysed for n, view in views.items() if view.analysed is not None}
+        made = partial(self._rebuilding, name, kernel, {})
+        with self._store.reader():
+            result = rebuild(self._step_runner, name, kernel, wanted, made, analysed)
+        self._untold(name, result)
+        return result.buckets
+
+    def _anew(self, name: str, changed: Arrangements) -> BucketResult:
+        """Compute the answer of a view anew, given what the step has changed in its tables."""
+        kernel = self._catalogue.kernels[name]
+        assert isinstance(kernel, TreeView)
+        return recompute(self._step_runner, name, kernel, partial(self._rebuilding, name, kernel, changed))
+
+    def _rebuilding(self, name: str, kernel: TreeView, changed: Arrangements, rebuilt: TreeView) -> Program:
+        """A program that makes parts of a view from its tables, as the step has changed them so far."""
+        layouts, snapshot = self._catalogue.tables, self._store.snapshot
+        read = [
+            table for table in dict.fromkeys(side.table for side in rebuilt.sides) if self._rows_after(table, changed)
+        ]
+        tasks = tuple(TableTask(layouts[t], _view_tasks(name, rebuilt, t), store=False) for t in read)
+        state = {part: snapshot.arrangements.get(part, {}) for part in arrangements_kept(name, kernel)}
+        for arrangement in map(table_arrangement, read):
+            state[arrangement] = snapshot.arrangements.get(arrangement, {}) | changed.get(arrangement, {})
+        views = {name: self._catalogue.views[name]} if name in self._catalogue.views else {}
+        program = self._program(tasks, views, state)
+        return replace(program, seeds={name: rebuilt.seeds}, followers={name: rebuilt})
+
     def _check_fillable(self, name: str, view: PlannedView, filled: Sequence[str]) -> None:
         """Refuse a view that needs rows which were not kept, or that is to close windows which it does not have."""
         for table in filled:
@@ -243,7 +305,7 @@ class Maintenance:
         changes = {run.name for run in result.changes.get(name, [])}
         discard(self._store.location, changes - BucketResult(buckets=result.buckets).files())
 
-    def _table_task(self, name: str) -> TableTask:
+    def _table_task(self, name: str, without: Collection[str] = ()) -> TableTask:
         layout, views = self._catalogue.tables[name], self._catalogue.views
         tasks = [
             replace(task, waits=self._catalogue.shared_waits(shared))
@@ -253,11 +315,15 @@ class Maintenance:
         tasks += [
             replace(task, waits=planned.definition.freshness is not None)
             for view, planned in views.items()
+            if view not in without
             for task in _view_tasks(view, planned.kernel, name)
         ]
         return TableTask(layout, _numbered(tasks), store=layout.schema.kept)
 
-    def _program(self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView]) -> Program:
+    def _program(
+        self, tasks: tuple[TableTask, ...], views: Mapping[str, PlannedView], again: Arrangements | None = None
+    ) -> Program:
+        """A program over the last snapshot, and over arrangements that were made again for it."""
         snapshot = self._store.snapshot
         running = [view.kernel for task in tasks for view in task.views if not view.waits]
         followers = _followers(kernel for kernel in running if isinstance(kernel, TreeView))
@@ -278,7 +344,7 @@ class Maintenance:
             root=str(self._store.location.root),
             buckets=self._store.settings.buckets,
             tables=tasks,
-            state={name: buckets for name, buckets in snapshot.arrangements.items() if name in needed},
+            state={n: buckets for n, buckets in snapshot.arrangements.items() if n in needed} | (again or {}),
             step=snapshot.step + 1,
             fsync=self._store.fsync,
             owes=True,
@@ -304,7 +370,9 @@ class Maintenance:
         start: float,
         definitions: Mapping[str, Any],
         advance: Advance,
+        settled: Settled | None = None,
     ) -> Step:
+        settled = settled or Settled()
         result, snapshot, rows = outcome.result, self._store.snapshot, applied or {}
         quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
         step = Step(
@@ -319,7 +387,7 @@ class Maintenance:
             late={name: late.rows for name, late in outcome.late.items()},
             closed=result.closed,
         )
-        buckets = result.buckets | self._passed(result)
+        buckets = settled.stored(result.buckets) | self._passed(result)
         self._store.commit(
             self._store.next_record(
                 step=step.number,
@@ -331,6 +399,7 @@ class Maintenance:
                 watermarks=outcome.watermarks,
                 rates=watched(snapshot.rates, step.rows, {name: self._rows_after(name, buckets) for name in step.rows}),
                 late=_with_files(snapshot.late, outcome.late),
+                **settled.record(),
                 summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
             )
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.errors import SchemaError, StorageError
 from headrace.runtime.location import Location, Settings
+from headrace.thrifty.keep.sizes import bytes_of
 
 BAD_ROWS = ("fail", "quarantine")
 AUTO, EXACT, OFF = "auto", "exact", "off"  # what views share (`sharing`)
@@ -26,9 +27,10 @@ def check_opening(
     driver_rows: int | None,
     read_only: bool,
     sharing: str,
+    memory_budget: str | int | None = None,
 ) -> None:
     """Raise whatever opening an engine would find wrong; makes nothing, and leaves nothing locked."""
-    check_options(buckets, executor, on_bad_rows, driver_rows, sharing)
+    check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget)
     there = location_at(location)
     if not read_only:
         check_writable(there)
@@ -38,8 +40,16 @@ def check_opening(
     existing(there, buckets, read_only=read_only)
 
 
-def check_options(buckets: int | None, executor: str, on_bad_rows: str, driver_rows: int | None, sharing: str) -> None:
+def check_options(
+    buckets: int | None,
+    executor: str,
+    on_bad_rows: str,
+    driver_rows: int | None,
+    sharing: str,
+    memory_budget: str | int | None = None,
+) -> None:
     """Refuse options that no engine has."""
+    bytes_of(memory_budget)
     one_of("executor", executor, _EXECUTORS)
     one_of("sharing", sharing, _SHARING)
     one_of("on_bad_rows", on_bad_rows, BAD_ROWS)

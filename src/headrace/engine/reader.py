@@ -139,6 +139,16 @@ class Reader:
         """How many rows of each table recent steps changed, for the tables where that is known."""
         return self._snapshot.rates
 
+    @property
+    def unkept(self) -> Mapping[str, Mapping[str, list[int]]]:
+        """The arrangements of each view that are dropped for now: entries and bytes that each of them had."""
+        return self._snapshot.unkept
+
+    @property
+    def memory(self) -> Mapping[str, Any]:
+        """What the memory budget has led to, and which changes are expected next."""
+        return self._snapshot.memory
+
     def watermark(self, table: str) -> int | None:
         """The watermark of a table, in microseconds since 1970; None if it has none yet."""
         return self._snapshot.watermarks.get(table)

@@ -79,7 +79,8 @@ class Sharing:
         try:
             filled, dropped = self._moved(before, after, views)
             goals = self._goals_after(after, views)
-            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals}
+            anew = {name for name in before if name not in after or after[name].kernel != before[name].kernel}
+            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals, "unkept": {name: {} for name in anew}}
             self._store.commit(self._store.next_record(shared=shared_to_json(after), **what))
         except BaseException:
             self._store.roll_back()
@@ -88,6 +89,7 @@ class Sharing:
         for name, view in self._catalogue.views.items():
             if view.kernel != views[name].kernel:
                 self._maintenance.goals.pacing.forget(name)  # its operators are others from now on
+        self._catalogue.leave_out({name: p for name, p in self._catalogue.unkept.items() if name not in anew})
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
 
     def _planned(self, alone: Collection[str], fresh: Collection[str] | None) -> dict[str, Shared]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.engine import quarantine
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.handles import Table
+from headrace.engine.memory_report import memory_status
 from headrace.engine.reader import Reader
 from headrace.engine.sharing_report import shared_reports
 from headrace.errors import HeadraceError
@@ -30,6 +31,7 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "tables": [_table(table) for table in catalogue.table_handles.values()],
         "views": [_view(view) for view in catalogue.handles.values()],
         "shared": [asdict(one) for one in shared_reports(catalogue, reader)],
+        "memory": memory_status(catalogue, reader),
         "sources": reader.sources,
         "quarantined": _numbers(catalogue, reader.quarantine),
         "late": _numbers(catalogue, reader.late),

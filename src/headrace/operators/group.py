@@ -89,6 +89,16 @@ class GroupLayout(OperatorLayout):
     def decides(self, part: str, places: Places) -> Lead:
         return partial(self._lead, partition=places)
 
+    def come_again(self, part: str, run: Run) -> Run:
+        # The numbers of distinct values follow from the values, when these come.
+        distinct = [i for i, one in enumerate(self.view.components) if one.role.startswith("distinct")]
+        if part != self.part(GROUPS) or not distinct:
+            return run
+        parts = self.view.ring.split(run.payload)
+        for i in distinct:
+            parts[i] = self.view.components[i].ring.zeros(run.rows)
+        return Run(run.words, self.view.ring.join(parts), run.values)
+
     def operator(self, state: State) -> Operator:
         return GroupOperator(self, state)
 

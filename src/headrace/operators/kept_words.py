@@ -28,11 +28,12 @@ class NotKept:
 
 
 def arrangements(kernel: TreeView, naming: Naming, subject: Subject) -> list[Arrangement]:
-    """Everything that the operators keep, and why."""
+    """Everything that the operators keep, and why; what a memory budget has dropped is left out."""
     return [
         Arrangement.of(f"[{number}]", name, keys, payload, why, subject.size(part))
         for number in sorted(kernel.own)
         for part, name, keys, payload, why in _kept(kernel, naming, number)
+        if part not in kernel.unkept
     ]
 
 

@@ -82,6 +82,10 @@ class OperatorLayout(ABC):
         """The side whose rows a part keeps."""
         return 0
 
+    def come_again(self, part: str, run: Run) -> Run:
+        """Entries of a part as changes that would lead to them."""
+        return run
+
     def refused(self, rows: Evaluated) -> dict[int, str]:
         """The rows of a table that this operator cannot take, with the reason."""
         return {}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.operators.changes import Changes, RowLayout, null_in
 from headrace.operators.delivery import Delivery, Destination, one_bucket
+from headrace.operators.dropping import Rebuild
 from headrace.operators.feeds import fed, repeated
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
@@ -45,6 +46,7 @@ from headrace.plan.expression import Expression
 from headrace.plan.paths import Path, paths_of, with_given
 from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
 from headrace.relation.residence import Residence
+from headrace.relation.run import Run
 from headrace.rings import COUNT, Group
 
 _FEED = "feed"
@@ -88,6 +90,8 @@ class TreeView(ViewKernel):
     given : the operators in whose place a shared subplan gives rows. They do not run here, nor do those below them.
     answers : whether the last operator keeps the answer of the view; a shared subplan has none.
     followers : the views that read this shared subplan.
+    unkept : parts that are dropped for now; a step that reads them is preceded by one that makes them again.
+    rebuild : makes some parts again, and does nothing else.
     """
 
     tree: Tree
@@ -100,6 +104,8 @@ class TreeView(ViewKernel):
     given: Mapping[int, Given] = field(default_factory=dict)
     answers: bool = True
     followers: tuple[Follower, ...] = ()
+    unkept: frozenset[str] = frozenset()
+    rebuild: Rebuild | None = None
 
     @property
     def never_by_catalyst(self) -> bool:
@@ -122,6 +128,8 @@ class TreeView(ViewKernel):
     @cached_property
     def own(self) -> frozenset[int]:
         """The operators that run here: those that the answer needs, or all of a shared subplan."""
+        if self.rebuild is not None:
+            return self.rebuild.operators
         if not self.answers:
             return frozenset(range(len(self.tree.nodes)))
         return self.tree.from_top(len(self.tree.nodes) - 1, self.given)
@@ -175,8 +183,12 @@ class TreeView(ViewKernel):
         return {
             feed.source: ((n, side, i), feed)
             for n, side, i, feed in self.tree.feeds()
-            if feed.producer is None and n in self.own
+            if feed.producer is None and self._takes(n, side)
         }
+
+    def _takes(self, number: int, side: int) -> bool:
+        """Whether rows reach a port of an operator that runs here."""
+        return number in self.own and (self.rebuild is None or (number, side) in self.rebuild.ports)
 
     @cached_property
     def sides(self) -> tuple[MapSide, ...]:
@@ -194,13 +206,23 @@ class TreeView(ViewKernel):
 
     @cached_property
     def arrangements(self) -> Mapping[str, Group]:
-        return {part: ring for _, layout in self._own_layouts for part, ring in layout.arrangements.items()}
+        return {
+            part: ring
+            for _, layout in self._own_layouts
+            for part, ring in layout.arrangements.items()
+            if self._keeps(part)
+        }
+
+    def _keeps(self, part: str) -> bool:
+        if self.rebuild is not None:
+            return part in self.rebuild.parts or part in self.rebuild.read
+        return part not in self.unkept
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         out: list[list[str]] = [[] for _ in range(self.placement.stages)]
         for number, layout in self._own_layouts:
-            out[self.placement.places[number].stage] += layout.arrangements
+            out[self.placement.places[number].stage] += filter(self._keeps, layout.arrangements)
         return tuple(map(tuple, out))
 
     @cached_property
@@ -272,6 +294,10 @@ class TreeView(ViewKernel):
         parts = {part: run for _, layout in self._own_layouts for part, run in layout.first.items()}
         return {one_bucket(self.buckets): parts} if parts else {}
 
+    def come_again(self, part: str, run: Run) -> Run:
+        """Entries of a part as changes that would lead to them."""
+        return self.layouts[self._owner[part]].come_again(part, run)
+
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         (number, _, _), _ = self._sources[source]
         return self.layouts[number].refused(rows)
@@ -328,7 +354,9 @@ class TreeView(ViewKernel):
     def _operator(self, operators: dict[int, Operator], number: int, state: State) -> Operator:
         if number not in operators:
             layout = self.layouts[number]
-            operators[number] = layout.operator({part: state[part] for part in layout.arrangements})
+            operators[number] = layout.operator(
+                {part: state[part] for part in layout.arrangements if self._keeps(part)}
+            )
         return operators[number]
 
     def _run(
@@ -343,7 +371,7 @@ class TreeView(ViewKernel):
     ) -> Reduced:
         changes = operator.flush()
         for part, run in operator.runs.items():
-            if run.rows and (bucket == 0 or part not in self._shared):
+            if run.rows and (bucket == 0 or part not in self._shared) and part in self.arrangements:
                 done.runs[part] = run
                 done.live[part] = operator.live[part]
         once = bucket == 0 or len(self.placement.places[number].everywhere) < 2  # what all buckets do counts once
@@ -381,7 +409,7 @@ class TreeView(ViewKernel):
     def _readers(self) -> dict[int, list[tuple[FeedId, Feed]]]:
         out: dict[int, list[tuple[FeedId, Feed]]] = {number: [] for number in range(len(self.tree.nodes))}
         for n, side, i, feed in self.tree.feeds():
-            if feed.producer is not None and n in self.own:
+            if feed.producer is not None and self._takes(n, side):
                 out[feed.producer].append(((n, side, i), feed))
         return out
 

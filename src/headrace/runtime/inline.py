@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from headrace.relation.change import ChangeBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
@@ -69,8 +69,8 @@ def _parts(batch: ChangeBatch, most: int) -> list[ChangeBatch]:
     return [ChangeBatch(batch.rows.slice(a, b - a), batch.diff[a:b]) for a, b in pairwise(edges)]
 
 
-def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketResult:
-    """Run a program over the stored rows of its tables."""
+def fill_inline(program: Program, columns: Columns, threads: int = 1, given: Iterable[Mapped] = ()) -> BucketResult:
+    """Run a program over the stored rows of its tables, and over what views are `given` besides."""
     rows = {task.name: _stored(program, task) for task in program.tables}
     if sum(rows.values()) < WORTH_THREADS:
         threads = 1
@@ -79,7 +79,8 @@ def fill_inline(program: Program, columns: Columns, threads: int = 1) -> BucketR
         every = range(program.buckets)
         shares += [(task, [bucket]) for bucket in every] if rows[task.name] > PIECE_ROWS else [(task, every)]
     mapping = each(lambda share: list(map_stored(program, share[0], columns[share[0].name], share[1])), shares, threads)
-    return tell(program, _reduced(program, (mapped for pieces in mapping for mapped in pieces), threads))
+    everything = chain(given, (mapped for pieces in mapping for mapped in pieces))
+    return tell(program, _reduced(program, everything, threads))
 
 
 def _stored(program: Program, task: TableTask) -> int:

@@ -83,6 +83,8 @@ class Record:
     published: tuple[str, ...] = ()  # arrangements of which readers see the state again
     unshown: Changes = field(default_factory=dict)  # the changes of answers that readers do not see yet
     shared: dict[str, Any] | None = None  # all subplans that views share, if that has changed
+    unkept: dict[str, Any] = field(default_factory=dict)  # per view, the arrangements dropped for now, with their sizes
+    memory: dict[str, Any] | None = None  # what the memory budget has led to, and which changes are expected next
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -148,6 +150,8 @@ class Snapshot:
     shown: Arrangements = field(default_factory=dict)
     unshown: Changes = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
+    unkept: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def read(self) -> Arrangements:
@@ -162,8 +166,9 @@ class Snapshot:
         tables, views = self.tables | record.tables, self.views | record.views
         watermarks, rates = self.watermarks | record.watermarks, self.rates | record.rates
         goals, learnt = self.goals | record.goals, self.learnt | record.learnt
+        unkept = self.unkept | record.unkept
         for name in record.removed:
-            for known in (tables, views, watermarks, rates, goals, learnt):
+            for known in (tables, views, watermarks, rates, goals, learnt, unkept):
                 known.pop(name, None)
         gone = {*record.dropped, *record.published}
         return Snapshot(
@@ -184,6 +189,8 @@ class Snapshot:
             {name: buckets for name, buckets in (self.shown | record.shown).items() if name not in gone},
             {name: runs for name, runs in record.unshown.items() if name in views},
             self.shared if record.shared is None else record.shared,
+            {name: parts for name, parts in unkept.items() if parts},
+            self.memory if record.memory is None else record.memory,
         )
 
     def record(self) -> Record:
@@ -206,6 +213,8 @@ class Snapshot:
             shown=self.shown,
             unshown=self.unshown,
             shared=self.shared,
+            unkept=self.unkept,
+            memory=self.memory,
         )
 
     def runs(self) -> Iterator[RunRef]:

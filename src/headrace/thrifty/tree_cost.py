@@ -41,6 +41,12 @@ def _touched(tree: Tree, statistics: Statistics) -> dict[str, list[float]]:
     return {s: _follow(tree, s, changed, sizes, keys, compared) for s, changed in known.changed.items() if changed}
 
 
+def sizes_of(tree: Tree, statistics: Statistics) -> list[list[float]]:
+    """About how many rows enter each port of each operator in all."""
+    tables = {feed.source: feed.table for _, _, _, feed in tree.feeds() if feed.producer is None}
+    return _sizes(tree, statistics.of_sources(tables, looked_up(tree, statistics.keys)), statistics.values)
+
+
 def looked_up(tree: Tree, keys: Keys) -> dict[str, bool]:
     """Per source, whether a join finds its rows by the key of its table."""
     found = {}

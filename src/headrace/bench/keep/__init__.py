@@ -1,0 +1,1 @@
+"""What views cost under a memory budget, beside recomputing, keeping everything, and caching by benefit."""

@@ -1,0 +1,105 @@
+"""Ways to keep a view under a budget, each as something that takes changes and is timed.
+
+headrace chooses by the dynamic program, *recycler* caches by benefit, *everything* keeps all state (DBT), and *rebatch*
+keeps nothing and fills the view anew from its tables after each change, by Headrace's own filling. All of them
+store the rows of the change in their tables, and that time counts alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.bench.keep.workload import Loaded
+from headrace.bench.tpch.data import Changes
+from headrace.engine.engine import Engine
+from headrace.operators.tree_view import TreeView
+from headrace.thrifty.keep.policies import POLICIES
+
+HEADRACE, RECYCLER, EVERYTHING, REBATCH = "headrace", "recycler", "everything", "rebatch"
+PLENTY = 10**15
+_POLICY = {HEADRACE: "program", RECYCLER: "recycler", EVERYTHING: "everything"}
+_VIEW = "v"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a change took: seconds, and CPU seconds of this process, in which all kernels run here."""
+
+    seconds: float
+    cpu: float
+
+
+@dataclass
+class Kept:
+    """A view in an engine that follows one approach."""
+
+    approach: str
+    engine: Engine
+    sql: str
+    first_seconds: float = 0.0
+
+    def begin(self, budget: int = PLENTY) -> None:
+        """Make the view over the rows that are there."""
+        start = time.perf_counter()
+        if self.approach == REBATCH:
+            self._fill()
+        else:
+            self.engine._maintenance.memory.policy = POLICIES[_POLICY[self.approach]]
+            self.engine.memory_budget = budget
+            self.engine.view(_VIEW, self.sql, strategy="operators")
+        self.first_seconds = time.perf_counter() - start
+
+    def step(self, changes: Changes) -> Taken:
+        """Take a change; returns what it took."""
+        start, cpu = time.perf_counter(), time.process_time()
+        self.engine.apply(changes)
+        if self.approach == REBATCH:
+            self._fill()
+        taken = Taken(time.perf_counter() - start, time.process_time() - cpu)
+        self.engine.compact()  # merges that the step owes are done by all, outside of the time
+        return taken
+
+    def _fill(self) -> None:
+        """Compute the answer from the tables; its joins keep nothing, because nothing is said to change."""
+        planned = self._planned
+        kernel = planned.kernel
+        assert isinstance(kernel, TreeView)
+        still = replace(planned, kernel=replace(kernel, static=frozenset(kernel.tree.tables)))
+        self.engine._maintenance.fill(_VIEW, still)
+        self.engine._store.remove_orphans()
+
+    @property
+    def _planned(self) -> Any:
+        if not hasattr(self, "_plan"):
+            from headrace.engine.requests import view_request
+
+            request = view_request(
+                _VIEW, self.sql, strategy="operators", refresh="auto", order=None, partition=None, final=False
+            )
+            self._plan = self.engine._plan(_VIEW, request)
+        return self._plan
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of state that wait for the next change, besides tables and the answer."""
+        return 0 if self.approach == REBATCH else int(self.engine.status()["memory"]["kept_bytes"])
+
+    @property
+    def answer(self) -> pa.Table | None:
+        """The answer; None for rebatch, which does not store it."""
+        return None if self.approach == REBATCH else self.engine.views[_VIEW].to_arrow()
+
+
+@contextmanager
+def keeping(loaded: Loaded, approach: str, sql: str, budget: int = PLENTY) -> Iterator[Kept]:
+    """A view by one approach, over the rows of a location."""
+    with loaded.opened() as engine:
+        kept = Kept(approach, engine, sql)
+        kept.begin(budget)
+        yield kept

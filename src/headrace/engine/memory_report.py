@@ -1,0 +1,124 @@
+"""What is said of the memory budget: in the status of an engine, and in EXPLAIN of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.definition import PlannedView
+from headrace.engine.reader import Reader
+from headrace.engine.state_budget import why_never
+from headrace.explain.parts import Fact, Section, Table
+from headrace.operators.dropping import Holding, holdings, needed
+from headrace.operators.tree_view import TreeView
+from headrace.thrifty.cost import time_text
+from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.keep.sizes import size_text
+
+_SIDES = ("left rows", "right rows")
+
+
+def memory_status(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
+    """The budget, what is kept and dropped, what the next step is expected to bring, and what it will cost."""
+    told, prediction = reader.memory, Prediction.from_json(reader.memory.get("prediction", {}))
+    dropped = list(_dropped(catalogue, reader))
+    return {
+        "budget": told.get("budget"),
+        "kept_bytes": kept_bytes(catalogue, reader),
+        "dropped_bytes": sum(one["bytes"] for one in dropped),
+        "dropped": dropped,
+        "expected": {table: [change.inserted, change.deleted] for table, change in prediction.next().items()},
+        "expected_by": "user" if prediction.said is not None else "history",
+        "prediction_error": prediction.error,
+        "unexpected_steps": prediction.missed,
+        "next_step_seconds": told.get("next_step"),
+        "next_step_seconds_if_all_were_kept": told.get("all_kept"),
+    }
+
+
+def kept_bytes(catalogue: Catalogue, reader: Reader) -> int:
+    """The bytes of what operators keep, besides answers; the budget is for these."""
+    return sum(
+        reader.bytes(name, (part for one in holdings(kernel) for part in one.parts))
+        for name, kernel in _kernels(catalogue).items()
+    )
+
+
+def memory_section(name: str, view: PlannedView, catalogue: Catalogue, reader: Reader) -> Section:
+    """What EXPLAIN says of the arrangements of a view under a budget; nothing if there is none."""
+    budget = reader.memory.get("budget")
+    unkept = reader.unkept.get(name, {})
+    if (budget is None and not unkept) or not isinstance(view.kernel, TreeView):
+        return Section("memory", ())
+    never = why_never(view, catalogue)
+    own = [one for one in holdings(view.kernel) if not set(one.parts).isdisjoint(unkept)]
+    read = needed(view.kernel, Prediction.from_json(reader.memory.get("prediction", {})).next() or view.tables)
+    rows = tuple((*_row(one, unkept), _why(one, read, unkept, budget)) for one in own)
+    limit = "there is no budget now" if budget is None else f"{size_text(budget)} for all views and subplans"
+    facts = [Fact("budget", f"{limit}; {size_text(kept_bytes(catalogue, reader))} are kept")]
+    facts.append(Fact("expected", expected_words(Prediction.from_json(reader.memory.get("prediction", {})))))
+    if never is not None:
+        facts.append(Fact("drops", f"nothing: {never}"))
+    elif not rows:
+        facts.append(Fact("drops", "nothing: all that it keeps fits, and the next change needs it"))
+    else:
+        facts.append(Fact("next step", _cost_words(reader)))
+        again = "what is dropped is made again from the tables, before a step that looks into it"
+        facts.append(Fact("dropped", f"{again}; or the step computes the answer anew, if that costs less"))
+        return Section("memory", (*facts, Table(("dropped", "entries", "bytes", "why"), rows)))
+    return Section("memory", tuple(facts))
+
+
+def expected_words(prediction: Prediction) -> str:
+    """Which changes are expected next, by whom, and how far off that was."""
+    found = prediction.next()
+    if not found:
+        return "a little of every table, because nothing is known yet"
+    words = ", ".join(f"{_rows_words(change)} of {table}" for table, change in found.items())
+    by = "as the user says" if prediction.said is not None else "from what has come lately"
+    error = "" if prediction.error is None else f"; expectations were off by {prediction.error:.0%} on average"
+    return f"{words}, {by}{error}"
+
+
+def _rows_words(change: Change) -> str:
+    deleted = f" and {change.deleted:,.0f} deleted" if change.deleted else ""
+    return f"{change.inserted:,.0f} rows{deleted}"
+
+
+def _cost_words(reader: Reader) -> str:
+    cost, least = reader.memory.get("next_step"), reader.memory.get("all_kept")
+    if cost is None or least is None:
+        return "not estimated yet"
+    return f"about {time_text(cost)} of work for all views, {time_text(least)} if everything were kept"
+
+
+def _row(one: Holding, unkept: Any) -> tuple[str, int, int]:
+    sizes = [unkept[part] for part in one.parts if part in unkept]
+    return f"[{one.number}] {_what(one)}", sum(s[0] for s in sizes), sum(s[1] for s in sizes)
+
+
+def _why(one: Holding, read: Collection[str], unkept: Any, budget: int | None) -> str:
+    if set(one.parts).isdisjoint(read):
+        return "the expected change does not look into it"
+    if budget is not None and _row(one, unkept)[2] > budget:
+        return "it is larger than the budget"
+    return "other state saves more, or no change has needed it since it was dropped"
+
+
+def _what(one: Holding) -> str:
+    return "groups and values" if one.side is None else _SIDES[one.side]
+
+
+def _kernels(catalogue: Catalogue) -> dict[str, TreeView]:
+    views = {name: view.kernel for name, view in catalogue.views.items() if isinstance(view.kernel, TreeView)}
+    return views | {name: shared.kernel for name, shared in catalogue.shared.items()}
+
+
+def _dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, Any]]:
+    for name, kernel in _kernels(catalogue).items():
+        unkept = reader.unkept.get(name, {})
+        for one in holdings(kernel):
+            if not set(one.parts).isdisjoint(unkept):
+                _, entries, size = _row(one, unkept)
+                yield {"view": name, "operator": one.number, "what": _what(one), "entries": entries, "bytes": size}

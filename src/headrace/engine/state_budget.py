@@ -1,0 +1,299 @@
+"""The memory budget of an engine: which arrangements of operators are kept between steps, and which are dropped.
+
+A step that reads a dropped arrangement has it made again first, as of before the step (`made_again`). When the step is
+done, and before it is committed, the arrangements that fit into the budget are chosen, for the change that is expected
+next; all others are dropped with the same commit (`settled`). So the budget holds at every commit, a crash
+leaves the state of one commit, and an answer never depends on what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.engine.catalogue import Catalogue
+from headrace.engine.chosen_states import Chosen, Settled, plans_of, present
+from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.store import Store
+from headrace.errors import SchemaError
+from headrace.operators.dropping import holdings, needed
+from headrace.operators.tree_view import TreeView
+from headrace.plan.assumptions import UNKNOWN_ROWS
+from headrace.relation.change import ChangeBatch
+from headrace.runtime.log import Arrangements
+from headrace.runtime.program import BucketResult, view_arrangement
+from headrace.runtime.runwriter import discard
+from headrace.thrifty.cost import UNITS
+from headrace.thrifty.keep.actions import Request
+from headrace.thrifty.keep.policies import Policy, by_program, everything
+from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.keep.selection import anew, best_cost, cost_of_one
+from headrace.thrifty.statistics import Statistics
+
+if TYPE_CHECKING:
+    from headrace.engine.step_runner import Inputs
+
+_GROWN = 1.1  # the choice is made again when the kept state has grown by this factor
+
+Rebuilding = Callable[[str, TreeView, Collection[str]], Arrangements]
+
+
+class StateBudget:
+    """Keeps the state of an engine's operators within a budget.
+
+    Parameters
+    ----------
+    rebuild : makes parts of a view or a shared subplan again, as of the last step.
+    can_recompute : whether the answer of a view can be computed anew by kernels in the driver.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, store: Store, rebuild: Rebuilding, can_recompute: Callable[[TreeView], bool]
+    ) -> None:
+        self._catalogue = catalogue
+        self._store = store
+        self._rebuild = rebuild
+        self._can_recompute = can_recompute
+        self.budget: int | None = None
+        self.policy: Policy = by_program
+
+    @property
+    def prediction(self) -> Prediction:
+        """Which changes are expected."""
+        return Prediction.from_json(self._store.snapshot.memory.get("prediction", {}))
+
+    @property
+    def _is_off(self) -> bool:
+        return self.budget is None and not self._store.snapshot.unkept
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def read(self, tables: Collection[str]) -> dict[str, frozenset[str]]:
+        """The dropped parts that a step with changes of these tables reads, by view."""
+        if not self._catalogue.unkept:
+            return {}
+        found = {name: needed(kernel, tables) & kernel.unkept for name, kernel in self._holders().items()}
+        return {name: parts for name, parts in found.items() if parts}
+
+    def anew(self, read: Collection[str], came: Mapping[str, Change]) -> frozenset[str]:
+        """Those of some views whose answers cost less to compute anew than by making again what they lack."""
+        able = self._recomputable().intersection(read)
+        if not able:
+            return frozenset()
+        snapshot = self._store.snapshot
+        holders = {name: kernel for name, kernel in self._holders().items() if name in able}
+        plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, came, self._statistics(), able)
+        later = self._chosen({}, {}, self.prediction.after(came))
+        found = set()
+        for name, plan in plans.items():
+            # What is made again now may serve the next step too; what is computed anew leaves nothing behind.
+            now, then = plan.plan(), later.plans[name].plan()
+            again = cost_of_one(now, present(plan), Request.DELTA) + best_cost(then, later.kept)
+            if anew(now) + best_cost(then, frozenset()) < again:
+                found.add(name)
+        return frozenset(found)
+
+    def made_again(self, read: Mapping[str, Collection[str]]) -> Arrangements:
+        """Make dropped parts again, as of the last step."""
+        return self._made_again(read) if read else {}
+
+    def settled(
+        self, changed: Arrangements, again: Arrangements, came: Mapping[str, Change], anew: Collection[str]
+    ) -> Settled:
+        """Choose what is kept after a step.
+
+        Parameters
+        ----------
+        changed, again : the arrangements that the step changed, and those made again for it.
+        anew : views that were computed anew: what they had kept is out of date.
+        """
+        if self._is_off:
+            return Settled()
+        prediction = self.prediction.after(came)
+        if not again and not anew and self._still_holds(prediction, changed):
+            return Settled(memory={**self._store.snapshot.memory, "prediction": prediction.to_json()})
+        return self._chosen(changed, again, prediction, anew).settled
+
+    def _still_holds(self, prediction: Prediction, changed: Arrangements) -> bool:
+        """Whether the last choice is good for the next change too: about the same is expected, and it fits."""
+        memory, expected = self._store.snapshot.memory, prediction.next()
+        planned: Mapping[str, float] = memory.get("planned", {})
+        if memory.get("budget") != self.budget or not planned or planned.keys() != expected.keys():
+            return False
+        if any(not 0.5 <= change.rows / planned[table] <= 2.0 for table, change in expected.items()):
+            return False
+        states, size = self._store.snapshot.arrangements, 0
+        for name, kernel in self._holders().items():
+            for part in (part for one in holdings(kernel) for part in one.parts):
+                arrangement = view_arrangement(name, part)
+                buckets = {**states.get(arrangement, {}), **changed.get(arrangement, {})}
+                size += sum(run.bytes for state in buckets.values() for run in state.runs)
+        limit = self._fixed() + size
+        grown = size > _GROWN * memory["planned_bytes"]
+        return not grown and (self.budget is None or limit <= self.budget)
+
+    def happened(self, settled: Settled) -> None:
+        """Let views do without what a commit has dropped."""
+        if settled.unkept is not None:
+            self._catalogue.leave_out(settled.unkept)
+            discard(self._store.location, set(settled.written) - self._store.snapshot.files())
+
+    # -- between steps --------------------------------------------------------------------------------------------
+
+    def rebalance(self, *, build: bool = False) -> None:
+        """Choose again what is kept, as a commit of its own; `build` also makes what is wanted and was dropped."""
+        if self._is_off:
+            return
+        self._restore(self._catalogue.unkept.keys() - self._holders().keys())
+        with self._undoing():
+            again: Arrangements = {}
+            chosen = self._chosen({}, again, self.prediction)
+            if build:
+                again = self._made_again(chosen.missing())
+                chosen = self._chosen({}, again, self.prediction)
+            settled = chosen.settled
+            self._store.commit(self._store.next_record(buckets=settled.stored({}), **settled.record()))
+        self.happened(settled)
+
+    def restore(self, *names: str) -> None:
+        """Make all dropped arrangements of views and subplans again, because from now on they may not drop any."""
+        self._restore(names)
+
+    def _restore(self, names: Iterable[str]) -> None:
+        wanted = {name: parts for name in names if (parts := self._catalogue.unkept.get(name))}
+        if wanted:
+            with self._undoing():
+                again = self._made_again(wanted)
+                self._store.commit(self._store.next_record(buckets=again, unkept={name: {} for name in wanted}))
+
+    def expect(self, changes: Mapping[str, Change] | None) -> None:
+        """Let the user say which changes come next; None leaves that to what has come."""
+        said = replace(self.prediction, said=changes)
+        memory = {**self._store.snapshot.memory, "prediction": said.to_json()}
+        self._store.commit(self._store.next_record(memory=memory))
+        self.rebalance(build=True)
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Undo what was done if it fails."""
+        before = self._catalogue.unkept
+        try:
+            yield
+        except BaseException:
+            self._catalogue.leave_out(before)
+            self._store.roll_back()
+            raise
+
+    def _made_again(self, wanted: Mapping[str, Collection[str]]) -> Arrangements:
+        again: Arrangements = {}
+        unkept, kernels = dict(self._catalogue.unkept), self._kernels()
+        for name, parts in wanted.items():
+            if parts:
+                states = self._rebuild(name, kernels[name], parts)
+                # A part without entries has no runs, and is there all the same.
+                again |= {one: states.get(one, {}) for one in (view_arrangement(name, part) for part in parts)}
+                unkept[name] = unkept[name] - set(parts)
+        self._catalogue.leave_out(unkept)
+        return again
+
+    # -- the choice -----------------------------------------------------------------------------------------------
+
+    def _kernels(self) -> dict[str, TreeView]:
+        """All views and shared subplans of operators, by name."""
+        found = {name: self._catalogue.shared_kernel(name) for name in self._catalogue.shared}
+        return found | {n: kernel for n, kernel in self._catalogue.kernels.items() if isinstance(kernel, TreeView)}
+
+    def _holders(self) -> dict[str, TreeView]:
+        """The views and shared subplans that may drop arrangements: their state follows from the rows of tables."""
+        views, shared = self._catalogue.views, self._catalogue.shared
+        waiting = {name for name in shared if self._catalogue.shared_waits(name)}
+        waiting |= {name for name, view in views.items() if why_never(view, self._catalogue) is not None}
+        return {name: kernel for name, kernel in self._kernels().items() if name not in waiting}
+
+    def _recomputable(self) -> frozenset[str]:
+        """The views whose answer the driver can compute anew: those that share nothing, by kernels alone."""
+        return frozenset(
+            name
+            for name, kernel in self._holders().items()
+            if kernel.answers and not kernel.given and self._can_recompute(kernel)
+        )
+
+    def _chosen(
+        self, changed: Arrangements, again: Arrangements, prediction: Prediction, anew: Collection[str] = ()
+    ) -> Chosen:
+        snapshot = self._store.snapshot
+        states = snapshot.arrangements | again
+        states |= {name: states.get(name, {}) | buckets for name, buckets in changed.items()}
+        plans = plans_of(
+            self._holders(),
+            states,
+            snapshot.unkept,
+            self._expected(prediction),
+            self._statistics(),
+            self._recomputable(),
+        )
+        made = [plan.plan() for plan in plans.values()]
+        kept = everything(made, 0) if self.budget is None else self.policy(made, max(0, self.budget - self._fixed()))
+        kept = frozenset(key for key in kept if key[0] not in anew)
+        written = BucketResult(buckets=again).files() | BucketResult(buckets=changed).files()
+        return Chosen(plans, made, kept, again, frozenset(written), snapshot.unkept, prediction, self.budget)
+
+    def _expected(self, prediction: Prediction) -> dict[str, Change]:
+        statistics = self._statistics()
+        # As long as nothing is known, each table may change by a little.
+        assumed = {t: Change(statistics.share(t) * statistics.size(t)) for t in self._catalogue.schemas}
+        return prediction.next() or assumed
+
+    def _statistics(self) -> Statistics:
+        latest, schemas = self._store.latest, self._catalogue.schemas
+        return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates, UNITS)
+
+    def _fixed(self) -> int:
+        """The bytes of operators that may not be dropped: they take their share of the budget first."""
+        latest, holders = self._store.latest, self._holders()
+        return sum(
+            latest.bytes(name, (part for one in holdings(kernel) for part in one.parts))
+            for name, kernel in self._kernels().items()
+            if name not in holders
+        )
+
+
+def why_never(view: PlannedView, catalogue: Catalogue) -> str | None:
+    """Why a view kept by operators drops nothing: its state must follow from the rows that its tables have now."""
+    if view.definition.freshness is not None:
+        return "it has a goal: rows of its tables wait for it, so they are ahead of its state"
+    if view.is_final:
+        return "its windows close, and what is final does not follow from the tables"
+    if not isinstance(view.answer, SqlAnswer):
+        return "it keeps moments or a model"
+    unkept = [table for table in view.tables if not catalogue.schemas[table].kept]
+    return f"{unkept[0]} keeps no rows, from which anything could be made again" if unkept else None
+
+
+def changes_of(inputs: Inputs, rows: Mapping[str, int] | None = None) -> dict[str, Change]:
+    """The rows that a step inserts and deletes, per table; `rows` of a large DataFrame are known after the step."""
+    found = {}
+    for name, given in inputs.items():
+        if isinstance(given, ChangeBatch):
+            deleted = int(-given.diff[given.diff < 0].sum())
+            found[name] = Change(float(given.diff[given.diff > 0].sum()), float(deleted))
+        else:
+            found[name] = Change(float(UNKNOWN_ROWS if rows is None else rows[name]))
+    return found
+
+
+def said_of(changes: Mapping[str, int | tuple[int, int]] | None, tables: Collection[str]) -> dict[str, Change] | None:
+    """What a user says of the next changes, checked."""
+    if changes is None:
+        return None
+    found = {}
+    for name, rows in changes.items():
+        inserted, deleted = rows if isinstance(rows, tuple) else (rows, 0)
+        if name not in tables:
+            raise SchemaError(f"there is no table {name!r}", way_out=f"known are: {', '.join(tables)}")
+        if inserted < 0 or deleted < 0:
+            raise SchemaError(f"{name} cannot change by {rows} rows", way_out="give rows, or (inserted, deleted)")
+        found[name] = Change(float(inserted), float(deleted))
+    return found

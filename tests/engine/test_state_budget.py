@@ -1,0 +1,249 @@
+"""A memory budget drops state and makes it again: an answer never depends on what is kept."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.engine.test_sharing import THREE, Changing, _text, answer, opened, random_query
+from tests.residences import misplaced
+from tests.seeds import seeds
+from typer.testing import CliRunner
+
+import headrace as hr
+from headrace.cli.main import app
+from headrace.engine.looking import Look
+from headrace.engine.state_budget import StateBudget
+from headrace.errors import BadRowsError, SchemaError
+
+QUERIES = {
+    "three": f"SELECT s.city, SUM(o.price) AS p, COUNT(*) AS n FROM {THREE} GROUP BY s.city",
+    "extremes": f"SELECT i.what, MIN(o.price) AS low, COUNT(DISTINCT s.city) AS cities FROM {THREE} GROUP BY i.what",
+    "outer": "SELECT o.day, COUNT(s.id) AS n, COUNT(*) AS m FROM orders o LEFT JOIN shops s ON o.shop = s.id "
+    "GROUP BY o.day",
+    "full": "SELECT o.day, s.city, COUNT(*) AS m FROM orders o FULL JOIN shops s ON o.shop = s.id GROUP BY 1, 2",
+    "semi": "SELECT o.day, COUNT(*) AS n FROM orders o WHERE EXISTS (SELECT 1 FROM items i WHERE i.order_id = o.id) "
+    "GROUP BY o.day",
+    "anti": "SELECT o.day, COUNT(*) AS n FROM orders o LEFT ANTI JOIN items i ON i.order_id = o.id GROUP BY o.day",
+    "nested": "SELECT n, COUNT(*) AS shops FROM (SELECT o.shop, COUNT(*) AS n FROM orders o JOIN items i "
+    "ON i.order_id = o.id GROUP BY o.shop) GROUP BY n",
+    "joined_sums": "SELECT s.city, SUM(t.n) AS n FROM shops s JOIN (SELECT shop, COUNT(*) AS n FROM orders "
+    "GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
+    "inner_distinct": "SELECT s.city, SUM(t.n) AS n, MAX(t.low) AS low FROM shops s JOIN (SELECT shop, "
+    "COUNT(DISTINCT day) AS n, MIN(price) AS low FROM orders GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
+    "doubles": "SELECT o.day, AVG(CAST(o.price AS DOUBLE) * i.units) AS a, STDDEV(i.units) AS d, "
+    "COUNT(DISTINCT i.what) AS w FROM orders o JOIN items i ON i.order_id = o.id GROUP BY o.day",
+    "total": "SELECT COUNT(*) AS n FROM orders o JOIN shops s ON o.shop = s.id "
+    "WHERE o.price > (SELECT AVG(units) FROM items)",
+    "first": "SELECT price, COUNT(*) AS n FROM (SELECT o.id, o.price FROM orders o JOIN shops s ON o.shop = s.id "
+    "ORDER BY o.price DESC, o.id LIMIT 5) GROUP BY price",
+    "catalyst": f"SELECT levenshtein(s.city, i.what) AS d, COUNT(*) AS n FROM {THREE} "
+    "WHERE levenshtein(i.what, 'nuts') < 9 GROUP BY 1",
+    "not_in": "SELECT o.id FROM orders o WHERE o.shop NOT IN (SELECT order_id FROM items)",
+}
+
+
+def oracle(sql: str) -> str:
+    return sql.replace("LEFT ANTI JOIN", "ANTI JOIN")
+
+
+def kept_bytes(engine: hr.Engine) -> int:
+    found = engine.status()["memory"]
+    assert isinstance(found["kept_bytes"], int)
+    return found["kept_bytes"]
+
+
+@pytest.fixture
+def engine(spark: SparkSession, tmp_path: Path) -> Iterator[hr.Engine]:
+    with opened(spark, tmp_path / "state", sharing="off") as found:
+        yield found
+
+
+def never_anew(budget: StateBudget, read: Any, came: Any) -> frozenset[str]:
+    return frozenset()
+
+
+def always_anew(budget: StateBudget, read: Any, came: Any) -> frozenset[str]:
+    return budget._recomputable().intersection(read)
+
+
+@pytest.mark.parametrize("way", [never_anew, always_anew])
+@pytest.mark.parametrize("name", QUERIES)
+def test_any_budget_gives_the_answer(engine: hr.Engine, name: str, way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StateBudget, "anew", way)
+    rng = random.Random(name)
+    data = Changing(rng)
+    view = engine.view(name, QUERIES[name], strategy="operators")
+    for step in range(10):
+        engine.memory_budget = rng.choice([0, 0, 1_000, 3_000, 10_000, None])
+        before = answer(view)
+        engine.apply(data.change())
+        assert answer(view) == data.answer(oracle(QUERIES[name])), step
+        assert changed(view, before) == answer(view)
+        assert not misplaced(engine)
+    assert engine.verify() == []
+
+
+def test_tasks_make_state_again(spark: SparkSession, tmp_path: Path) -> None:
+    data = Changing(random.Random(2))
+    with opened(spark, tmp_path / "state", sharing="off", executor="spark", memory_budget=0) as engine:
+        view = engine.view("v", QUERIES["three"], strategy="operators")
+        for _ in range(3):
+            engine.apply(data.change())
+            assert answer(view) == data.answer(QUERIES["three"])
+            assert kept_bytes(engine) == 0
+
+
+def changed(view: hr.View, before: Counter[str]) -> Counter[str]:
+    """What an answer becomes by the changes that the view tells of."""
+    after = Counter(before)
+    for row in view.changes().to_pylist():
+        diff = row.pop("__diff")
+        after[_text(tuple(row.values()))] += diff
+    return +after
+
+
+def test_the_budget_holds_at_every_commit_and_is_reported(engine: hr.Engine) -> None:
+    data = Changing(random.Random(3))
+    engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(6):
+        engine.apply(data.change())
+    everything = kept_bytes(engine)
+    for budget in (everything, everything // 2, everything // 4, 0):
+        engine.memory_budget = budget
+        assert kept_bytes(engine) <= budget
+        engine.apply(data.change())
+        assert kept_bytes(engine) <= budget
+    memory = engine.status()["memory"]
+    assert memory["budget"] == 0
+    assert memory["kept_bytes"] == 0
+    assert {one["what"] for one in memory["dropped"]} == {"left rows", "right rows"}
+    assert memory["next_step_seconds"] > 0
+    assert memory["prediction_error"] >= 0
+    text = str(engine.views["v"].explain())
+    assert "dropped" in text
+    assert "made again from the tables" in text
+    engine.memory_budget = None
+    engine.apply(data.change())
+    assert engine.status()["memory"]["budget"] is None
+
+
+def test_a_failed_step_changes_nothing(engine: hr.Engine) -> None:
+    data = Changing(random.Random(5))
+    engine.memory_budget = 0
+    view = engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(4):
+        engine.apply(data.change())
+    there = next(row for row in data.rows["shops"])
+    with pytest.raises(BadRowsError):
+        engine.apply({"shops": data.table("shops", [there])})
+    engine.apply(data.change())
+    assert answer(view) == data.answer(QUERIES["three"])
+
+
+def test_files_of_dropped_state_are_removed(engine: hr.Engine) -> None:
+    data = Changing(random.Random(6))
+    engine.view("v", QUERIES["three"], strategy="operators")
+    for budget in (None, 0, 0, 5_000, 0):
+        engine.memory_budget = budget
+        engine.apply(data.change())
+    engine.compact()
+    named = engine._store.snapshot.files()
+    assert {path.name for path in (engine.location / "runs").iterdir()} == named
+
+
+def test_a_view_that_gets_a_goal_has_its_state_made_again(engine: hr.Engine) -> None:
+    data = Changing(random.Random(8))
+    engine.memory_budget = 0
+    view = engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(4):
+        engine.apply(data.change())
+    view.goal = hr.Manual()
+    assert engine.status()["memory"]["dropped"] == []
+    engine.apply(data.change())
+    engine.apply(data.change())
+    engine.refresh()
+    assert answer(view) == data.answer(QUERIES["three"])
+    assert "rows of its tables wait for it" in str(view.explain())
+    view.goal = None
+    engine.apply(data.change())
+    assert answer(view) == data.answer(QUERIES["three"])
+    assert kept_bytes(engine) == 0
+
+
+def test_what_the_user_expects_is_built_ahead(engine: hr.Engine) -> None:
+    data = Changing(random.Random(9))
+    view = engine.view("v", QUERIES["three"], strategy="operators")
+    for _ in range(6):
+        engine.apply(data.change())
+    engine.memory_budget = 0
+    engine.memory_budget = "1 GB"
+    engine.expect({"items": 10})
+    kept = {(one["operator"], one["what"]) for one in engine.status()["memory"]["dropped"]}
+    engine.expect({"shops": (5, 5)})
+    assert {(one["operator"], one["what"]) for one in engine.status()["memory"]["dropped"]} != kept
+    assert engine.status()["memory"]["expected"] == {"shops": [5.0, 5.0]}
+    assert engine.status()["memory"]["expected_by"] == "user"
+    engine.apply(data.change())
+    engine.expect(None)
+    engine.apply(data.change())
+    assert answer(view) == data.answer(QUERIES["three"])
+
+
+@pytest.mark.parametrize("wrong", ["2 apples", -1, 1.5, True])
+def test_a_budget_must_be_a_size(engine: hr.Engine, wrong: Any) -> None:
+    with pytest.raises(SchemaError, match="is not a size"):
+        engine.memory_budget = wrong
+    with pytest.raises(SchemaError, match="there is no table"):
+        engine.expect({"nothing": 3})
+
+
+def test_status_shows_the_budget(spark: SparkSession, tmp_path: Path) -> None:
+    data = Changing(random.Random(4))
+    with opened(spark, tmp_path / "state", sharing="off", memory_budget="1 KB") as engine:
+        engine.view("v", QUERIES["three"], strategy="operators")
+        for _ in range(4):
+            engine.apply(data.change())
+        said = engine.status()["memory"]
+    found = CliRunner().invoke(app, ["status", str(tmp_path / "state")])
+    assert "of a budget of 0.0 MB" in found.output
+    assert "right rows" in found.output
+    with Look(tmp_path / "state") as look:
+        assert look.status()["memory"] == said
+
+
+@seeds("state budget", 3, kept=[2552179051])
+@pytest.mark.parametrize("sharing", ["off", "auto"])
+def test_random_views_budgets_and_restarts(spark: SparkSession, tmp_path: Path, sharing: str, seed: int) -> None:
+    rng = random.Random(seed)
+    data = Changing(rng)
+    location = tmp_path / "state"
+    engine = opened(spark, location, sharing=sharing, memory_budget=0)
+    queries: dict[str, str] = {}
+    for step in range(16):
+        if rng.random() < 0.4:
+            name = f"v{step}"
+            queries[name] = random_query(rng)
+            engine.view(name, queries[name], strategy="operators")
+        if queries and rng.random() < 0.15:
+            name = rng.choice(list(queries))
+            del queries[name]
+            engine.drop(name)
+        if rng.random() < 0.3:
+            engine.close()
+            engine = opened(
+                spark, location, sharing=sharing, memory_budget=rng.choice([0, "5 KB", "20 KB", "1 GB", None])
+            )
+        engine.apply(data.change())
+        for name, sql in queries.items():
+            view = engine.views[name]
+            assert isinstance(view, hr.View)
+            assert answer(view) == data.answer(sql), (step, name, sql)
+        budget = engine.memory_budget
+        assert budget is None or kept_bytes(engine) <= budget
+    engine.close()
