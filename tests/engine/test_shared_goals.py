@@ -105,6 +105,8 @@ def test_any_goals_equal_views_that_share_nothing(
                 with twins.engines[0]._lock:
                     sharing.update()
                 sharing.mode = "auto"
+            if rng.random() < 0.3:
+                twins.engines[0].memory_budget = rng.choice([None, 0, 3_000, 20_000])
             changes = changing.change()
             for engine in twins.engines:
                 engine.apply(changes)

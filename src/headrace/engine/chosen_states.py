@@ -112,10 +112,7 @@ class Chosen:
                 unkept.setdefault(name, {})[part] = [size.entries, size.bytes]
                 if part not in plan.kernel.unkept:
                     dropped.add(view_arrangement(name, part))
-        # Operators in whose place a shared subplan gives rows have nothing; if that ends, it is still known.
-        for name, parts in self.before.items():
-            own = {part for one in self.plans[name].holdings for part in one.parts} if name in self.plans else set()
-            unkept.setdefault(name, {}).update({part: size for part, size in parts.items() if part not in own})
+        unkept |= {name: dict(parts) for name, parts in self.before.items() if name not in self.plans}
         memory = {
             "prediction": self.prediction.to_json(),
             "budget": self.budget,

@@ -80,7 +80,8 @@ class Sharing:
             filled, dropped = self._moved(before, after, views)
             goals = self._goals_after(after, views)
             anew = {name for name in before if name not in after or after[name].kernel != before[name].kernel}
-            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals, "unkept": {name: {} for name in anew}}
+            unkept = {name: {} for name in anew} | self._unkept_after(after, views)
+            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals, "unkept": unkept}
             self._store.commit(self._store.next_record(shared=shared_to_json(after), **what))
         except BaseException:
             self._store.roll_back()
@@ -89,7 +90,7 @@ class Sharing:
         for name, view in self._catalogue.views.items():
             if view.kernel != views[name].kernel:
                 self._maintenance.goals.pacing.forget(name)  # its operators are others from now on
-        self._catalogue.leave_out({name: p for name, p in self._catalogue.unkept.items() if name not in anew})
+        self._catalogue.leave_out(self._store.snapshot.unkept)
         self._store.remove_orphans()  # state of operators that was filled along with what was missing
 
     def _planned(self, alone: Collection[str], fresh: Collection[str] | None) -> dict[str, Shared]:
@@ -150,6 +151,16 @@ class Sharing:
                 new = LEARNING if LEARNING in progress.paces.values() else 1
                 paces = {path: progress.paces.get(path, new) for path in changed.holds} if progress.paces else {}
                 out[name] = replace(progress, paces=paces).to_json()
+        return out
+
+    def _unkept_after(self, after: Mapping[str, Shared], views: Mapping[str, PlannedView]) -> dict[str, Any]:
+        """What views have dropped; there is nothing to drop of operators that subplans stand for."""
+        out = {}
+        for name, parts in self._store.snapshot.unkept.items():
+            kernel = views[name].kernel if name in views else None
+            if isinstance(kernel, TreeView):
+                own = replace(kernel.alone, given=given_to(name, after), unkept=frozenset()).arrangements
+                out[name] = {part: size for part, size in parts.items() if part in own}
         return out
 
     def _known(self, views: Mapping[str, TreeView]) -> set[str]:
