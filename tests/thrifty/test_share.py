@@ -22,7 +22,7 @@ from headrace.thrifty.share.blocks import Block, blocks_of, is_total
 from headrace.thrifty.share.masks import BITS, any_of, both, has, is_mask, mask_of
 from headrace.thrifty.share.merge import merged
 from headrace.thrifty.share.orders import Manner
-from headrace.thrifty.share.plan import planned
+from headrace.thrifty.share.plan import Shared, planned
 
 INT, TEXT, TRUTH = SqlType("bigint"), SqlType("string"), SqlType("boolean")
 
@@ -293,3 +293,26 @@ def test_a_selective_view_does_not_share_with_one_that_takes_all() -> None:
     few = block(join(orders("shop", "day", "price", "name", where=less("day", 30)), shops("id"), ("l1", "l2", "l3")))
     half = block(join(orders("shop", "price", where=less("day", 900)), shops("id"), ("l1",)))
     assert split([every, few, half], work_of(samples)) == [[0, 2], [1]]
+
+
+def test_an_operator_that_two_blocks_of_a_view_have_is_read_once() -> None:
+    """As in Q5 of TPC-H: nations are joined with regions for suppliers and for customers, by one operator."""
+    lower = join(orders("shop", "id"), shops("id", "name"), ("l1", "r1"))
+    items = [Feed(None, None, columns("order", "what"), "items", f"i{i}") for i in range(2)]
+    uppers = [join(one, Feed(0, None, columns("l1", "r1")), ("l1", "r1")) for one in items]
+    top = join(Feed(1, None, columns("l1", "r1")), Feed(2, None, columns("l1", "r1")), ("l1",), kind=JoinKind.LEFT)
+
+    def view() -> TreeView:
+        return TreeView(Tree((lower, *uppers, top)), 1, 4, {"o": 10, "s": 2, "i0": 5, "i1": 5}, answers=False)
+
+    optional, known = {"orders": (), "shops": (), "items": ()}, ("orders", "shops", "items")
+
+    def share(blocks: Sequence[Block], manner: Manner) -> float:
+        return 1.0 + manner.own_orders
+
+    shared: dict[str, Shared] = {}
+    for views in ({"a": view()}, {"a": view(), "b": view()}, {"a": view(), "b": view()}, {"a": view()}):
+        shared = planned(views, optional, share, shared, known)
+        for one in shared.values():
+            assert len({(member.view, member.number) for member in one.members}) == len(one.members)
+    assert [one.views for one in shared.values()] == [("a",)]

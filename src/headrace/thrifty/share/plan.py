@@ -120,7 +120,7 @@ def planned(
                 out |= kept
                 continue
             made = _made(members, views, optional, cluster.manner)
-            if not made.members:
+            if len(made.members) < 2:
                 continue
             same = (n for n, old in before.items() if n not in out and old.kernel.tree == made.kernel.tree)
             name = next(same, None) or _new_name({*before, *out})
@@ -142,7 +142,8 @@ def _kept(candidates: list[_Candidate], before: Mapping[str, Shared]) -> dict[st
     for name, shared in before.items():
         own = [one.members_of(shared) for one in candidates]
         if all(own):
-            return {name: replace(shared, members=tuple(member for found in own for member in found))}
+            members = {(member.view, member.number): member for found in own for member in found}
+            return {name: replace(shared, members=tuple(members.values()))}
     return None
 
 
@@ -178,7 +179,9 @@ def _made(
     members: list[_Candidate], views: Mapping[str, TreeView], optional: Mapping[str, Collection[str]], manner: Manner
 ) -> Shared:
     reads = in_common_order([one.block for one in members], manner)
-    read = [(one.view, block) for one, own in zip(members, reads, strict=True) for block in own]
+    # Two blocks of a view may have an operator in common, which is read once.
+    found = {(one.view, b.number): b for one, own in zip(members, reads, strict=True) for b in own}
+    read = [(view, block) for (view, _), block in found.items()]
     result = merged([block for _, block in read], optional, exact=manner.exact)
     sizes = {
         source: max(views[read[i][0]].sizes.get(own, 0) for i, own in names.items())
