@@ -246,16 +246,17 @@ class Costs:
     @contextmanager
     def of(self, way: Way) -> Iterator[None]:
         """Add what is spent meanwhile to a way."""
-        before = self.now()
+        before = self.by_process()
         yield
-        way.cpu += self.now() - before
+        # Process by process: the total over those that are there now falls when a worker of Spark's ends meanwhile.
+        way.cpu += sum(seconds - before.get(pid, 0.0) for pid, seconds in self.by_process().items())
 
-    def now(self) -> float:
-        """CPU seconds so far."""
-        return time.process_time() + (self.java_seconds() if self.has_proc else 0.0)
+    def by_process(self) -> dict[int, float]:
+        """CPU seconds so far, by number of process."""
+        return {**(self.java_seconds() if self.has_proc else {}), os.getpid(): time.process_time()}
 
-    def java_seconds(self) -> float:
-        """CPU seconds of the JVM and its child processes, those that have ended among them."""
+    def java_seconds(self) -> dict[int, float]:
+        """CPU seconds of the JVM and its child processes, by number of process."""
         children: dict[int, list[int]] = {}
         ticks: dict[int, int] = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
@@ -265,14 +266,14 @@ class Costs:
                 continue  # the process has ended meanwhile
             pid = int(path.parent.name)
             children.setdefault(int(fields[1]), []).append(pid)
-            ticks[pid] = sum(map(int, fields[11:15]))  # user and system, of the process and of children that ended
-        total, left = 0, [self.java]
+            ticks[pid] = int(fields[11]) + int(fields[12])  # user and system
+        found, left = {}, [self.java]
         while left:
             pid = left.pop()
-            if pid != os.getpid():  # it is counted by its own clock
-                total += ticks.get(pid, 0)
+            if pid != os.getpid():  # this process is counted by its own clock
+                found[pid] = ticks.get(pid, 0) / os.sysconf("SC_CLK_TCK")
                 left += children.get(pid, [])
-        return total / os.sysconf("SC_CLK_TCK")
+        return found
 
 
 def show(ways: list[Way], costs: Costs) -> None:

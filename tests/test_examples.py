@@ -74,6 +74,23 @@ def test_the_house_prices(tmp_path: Path) -> None:
     assert (tmp_path / "house_prices.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.whole
+def test_the_feature_selection(forks: Forks, tmp_path: Path) -> None:
+    printed = run(forks, str(EXAMPLES / "feature_selection.py"), cwd=tmp_path)
+    assert len(re.findall(r"^step \d+: 20,000 rows of orders", printed, re.MULTILINE)) == 4
+    assert len(re.findall(r"^ +\w+ - \w+ +\d\.\d{4} nats$", printed, re.MULTILINE)) == 4 * 6  # seven columns
+    assert "new edges: vehicle - weather" in printed  # it rains
+    assert "gone: late - weather" in printed
+    assert len(re.findall(r"late orders are told by distance", printed)) == 4
+    assert all(float(share) > 75 for share in re.findall(r"orders: ([\d.]+)%", printed))
+    if both := re.search(r"share (\S+) nats; scikit-learn, over 80,000 joined rows: (\S+)", printed):
+        assert both[1] == both[2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features.dot", "features.svg"]
+    drawn = (tmp_path / "features.svg").read_text()
+    shown = (ROOT / "docs" / "images" / "feature_selection.svg").read_text()
+    assert drawn == shown  # the page shows what the example draws
+
+
 def test_the_live_revenue(forks: Forks, tmp_path: Path) -> None:
     few = ("--scale", "0.002", "--window", "3000", "--batch", "2000")
     printed = run(forks, str(EXAMPLES / "live_revenue.py"), *few, "--check", cwd=tmp_path)
@@ -132,6 +149,17 @@ def test_the_ad_clicks(forks: Forks, tmp_path: Path) -> None:
     assert "at least 5" in refused.stderr
 
 
+def test_the_cleaning_in_little_memory(forks: Forks, tmp_path: Path) -> None:
+    printed = run(forks, str(EXAMPLES / "cleaning_in_little_memory.py"), cwd=tmp_path)
+    sizes = re.findall(r"^(\w+) +([\d,]+) B +([\d,]+) B$", printed, re.MULTILINE)
+    assert [name for name, *_ in sizes] == ["cities", "customers", "orders"]
+    shares = [int(needed.replace(",", "")) / int(whole.replace(",", "")) for _, whole, needed in sizes]
+    assert max(shares) < 0.6  # a change of one table looks into the other sides only
+    assert shares[-1] < 0.1  # nothing looks for orders
+    assert "all answers are equal" in printed
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_board_by_the_minute(forks: Forks, tmp_path: Path) -> None:
     few = ("--minute", "1", "--minutes", "2", "--steps", "4", "--orders", "20", "--rows", "500")
     printed = run(forks, str(EXAMPLES / "board_by_the_minute.py"), *few, cwd=tmp_path)
@@ -149,3 +177,30 @@ def test_the_board_by_the_minute(forks: Forks, tmp_path: Path) -> None:
     refused = forks.run(str(EXAMPLES / "board_by_the_minute.py"), "--steps", "0", cwd=tmp_path)
     assert refused.returncode == 2
     assert "a number above 0" in refused.stderr
+
+
+def test_the_factorized_join(forks: Forks, tmp_path: Path) -> None:
+    printed = run(forks, str(EXAMPLES / "factorized_join.py"), "--films", "8", "--steps", "3", cwd=tmp_path)
+    rows = re.search(r"^the join has ([\d,]+) rows", printed, re.MULTILINE)
+    kept = re.search(r"^([\d,]+) values are kept, of ([\d,]+) in all rows", printed, re.MULTILINE)
+    assert rows is not None
+    assert kept is not None
+    joined, few, all_of_them = (int(text.replace(",", "")) for text in (rows[1], *kept.groups()))
+    assert joined * 5 == all_of_them > 10 * few
+    assert "both have the same rows" in printed
+    assert "the query is acyclic, free-connex, hierarchical and q-hierarchical" in " ".join(printed.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["factorized_join.svg"]
+    refused = forks.run(str(EXAMPLES / "factorized_join.py"), "--steps", "0", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "from 1 on" in refused.stderr
+
+
+def test_many_views_one_plan(forks: Forks, tmp_path: Path) -> None:
+    printed = run(forks, str(EXAMPLES / "many_views_one_plan.py"), "--steps", "3", "--orders", "20", cwd=tmp_path)
+    assert "for by_city and by_segment" in " ".join(printed.split())
+    assert "groups of items: SUM(cents), COUNT(*) by number" in printed
+    assert re.findall(r"^(\w+): [\d.]+ ms of CPU per step", printed, re.MULTILINE) == ["shared", "alone"]
+    assert "all 6 answers are equal" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["many_views_one_plan.svg"]
+    refused = forks.run(str(EXAMPLES / "many_views_one_plan.py"), "--steps", "0", cwd=tmp_path)
+    assert (refused.returncode, "numbers from 2 on" in refused.stderr) == (2, True)

@@ -10,14 +10,29 @@ import headrace as hr
 from headrace import errors
 from headrace.engine.engine import Engine
 from headrace.engine.handles import AnswerHandle, Finals, Table, View
-from headrace.engine.models import Covariance, Model
+from headrace.engine.matrix_chains import MatrixChain, SparseChain
+from headrace.engine.model_handle import Model
+from headrace.engine.models import Covariance
 from headrace.engine.window_joins import WindowJoinView
 from headrace.engine.window_streams import WindowJoinStream
 from headrace.sources.updates import UpdateFile
 
-HANDLES = (Engine, Table, AnswerHandle, View, WindowJoinView, WindowJoinStream, Finals, Covariance, Model, UpdateFile)
+HANDLES = (
+    Engine,
+    Table,
+    AnswerHandle,
+    View,
+    WindowJoinView,
+    WindowJoinStream,
+    Finals,
+    Covariance,
+    Model,
+    MatrixChain,
+    SparseChain,
+    UpdateFile,
+)
 
-SETTABLE = {"memory_budget"}  # with checks, and an effect at once
+SETTABLE = {"idle_after", "memory_budget"}  # with checks, and an effect at once
 
 
 def test_every_name_is_there() -> None:

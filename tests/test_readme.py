@@ -26,7 +26,7 @@ PROGRAMS = [
         ROOT / "docs" / f"{page}.md"
         for page in (
             *("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows"),
-            *("window-joins", "goals", "sharing", "memory"),
+            *("window-joins", "goals", "sharing", "memory", "factorized", "feature-selection", "graphs", "matrices"),
         )
     ),
 ]
@@ -42,7 +42,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 # What differs from run to run (times, sizes) or from machine to machine (buckets, hence how runs are spread).
 _VARIES = re.compile(r"[\d,.]+(?= (?:ms|bytes|entries|runs|buckets|a live row)\b)")
 # The same in the table of a view tree: entries and bytes stand before who reads the view, in columns as wide as they.
-_TREE = re.compile(r"^( +)(view  .*|V_\S*.*)$", re.MULTILINE)
+_TREE = re.compile(r"^( +)(view  .*|[VH]_\S*.*)$", re.MULTILINE)
 _SIZES = re.compile(r"( kept(?: once)? [\d,]+) [\d,]+ [\d,]+ ")
 # And in the table of a foreign-key join's arrangements: entries, runs and bytes stand before what each holds.
 _ARRANGEMENTS = re.compile(r"^( {4}\S.*?) +(?:[\d,]+ +[\d,]+ +[\d,]+|entries +runs +bytes)  (holds$|\()", re.MULTILINE)

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from headrace.engine.handles import Finals as Finals
     from headrace.engine.handles import Table as Table
     from headrace.engine.handles import View as View
+    from headrace.engine.matrix_chains import MatrixChain as MatrixChain
+    from headrace.engine.matrix_chains import SparseChain as SparseChain
+    from headrace.engine.model_handle import Model as Model
     from headrace.engine.models import Covariance as Covariance
-    from headrace.engine.models import Model as Model
     from headrace.engine.step import Step as Step
     from headrace.engine.window_joins import WindowJoinView as WindowJoinView
     from headrace.engine.window_streams import WindowJoinStream as WindowJoinStream
@@ -28,10 +30,18 @@ if TYPE_CHECKING:
     from headrace.errors import UnsupportedSQLError as UnsupportedSQLError
     from headrace.errors import VariableOrderError as VariableOrderError
     from headrace.explain.report import Report as Report
+    from headrace.learn.bins import equal_bins as equal_bins
+    from headrace.learn.chow_liu import ChowLiuTree as ChowLiuTree
+    from headrace.learn.elastic_net import ElasticNet as ElasticNet
+    from headrace.learn.linear import NotConvergedWarning as NotConvergedWarning
+    from headrace.learn.mutual_information import MutualInformation as MutualInformation
+    from headrace.learn.naive_bayes import NaiveBayes as NaiveBayes
+    from headrace.learn.pca import PCA as PCA
     from headrace.learn.regression import CollinearWarning as CollinearWarning
     from headrace.learn.regression import LinearRegression as LinearRegression
-    from headrace.learn.regression import NotConvergedWarning as NotConvergedWarning
     from headrace.operators.kernel import ViewChange as ViewChange
+    from headrace.relation.outer import Outer as Outer
+    from headrace.relation.outer import outer as outer
     from headrace.sql.window_text import sliding as sliding
     from headrace.sql.window_text import tumbling as tumbling
     from headrace.thrifty.goal import AtWindowEnd as AtWindowEnd
@@ -57,11 +67,19 @@ _HOMES = {
     "WindowJoinView": "headrace.engine.window_joins",
     "WindowJoinStream": "headrace.engine.window_streams",
     "window_join": "headrace.engine.window_streams",
+    "MatrixChain": "headrace.engine.matrix_chains",
+    "SparseChain": "headrace.engine.matrix_chains",
     "Covariance": "headrace.engine.models",
-    "Model": "headrace.engine.models",
+    "Model": "headrace.engine.model_handle",
     "LinearRegression": "headrace.learn.regression",
+    "ElasticNet": "headrace.learn.elastic_net",
+    "PCA": "headrace.learn.pca",
+    "MutualInformation": "headrace.learn.mutual_information",
+    "ChowLiuTree": "headrace.learn.chow_liu",
+    "NaiveBayes": "headrace.learn.naive_bayes",
+    "equal_bins": "headrace.learn.bins",
     "CollinearWarning": "headrace.learn.regression",
-    "NotConvergedWarning": "headrace.learn.regression",
+    "NotConvergedWarning": "headrace.learn.linear",
     "ArithmeticOverflowError": "headrace.errors",
     "BadRowsError": "headrace.errors",
     "CorruptFileError": "headrace.errors",
@@ -76,6 +94,8 @@ _HOMES = {
     "VariableOrderError": "headrace.errors",
     "Report": "headrace.explain.report",
     "ViewChange": "headrace.operators.kernel",
+    "Outer": "headrace.relation.outer",
+    "outer": "headrace.relation.outer",
     "sliding": "headrace.sql.window_text",
     "tumbling": "headrace.sql.window_text",
     "AtWindowEnd": "headrace.thrifty.goal",

@@ -17,6 +17,20 @@ from headrace.errors import SchemaError
 
 
 @dataclass
+class FakeReport:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, str]:
+        return {"strategy": "groups"}
+
+    def to_svg(self) -> str:
+        return "<svg/>"
+
+
+@dataclass
 class FakeView:
     name: str
     sql: str
@@ -30,17 +44,7 @@ class FakeView:
         return self.answer
 
     def explain(self, *, cost: bool = False) -> Any:
-        class Explanation(SimpleNamespace):
-            def __str__(self) -> str:
-                return "groups by [shop]"
-
-            def to_dict(self) -> dict[str, str]:
-                return {"strategy": "groups"}
-
-            def to_svg(self) -> str:
-                return "<svg/>"
-
-        return Explanation()
+        return FakeReport("groups by [shop]")
 
 
 class FakeEngine:
@@ -56,11 +60,14 @@ class FakeEngine:
         self.calls: list[str] = []
         self.step = 0
 
+    def explain(self) -> FakeReport:
+        return FakeReport(f"{len(self.views)} view, nothing shared")
+
     def table(self, name: str, schema: str, key: Any = None, references: Any = None) -> Any:
         self.tables[name] = SimpleNamespace(name=name, schema=schema, key=key, references=references, rows=7)
         return self.tables[name]
 
-    def view(self, name: str, sql: str, *, goal: object = None) -> FakeView:
+    def view(self, name: str, sql: str, *, goal: object = None, idle_after: object = None) -> FakeView:
         if name in self.views and self.views[name].sql != sql:
             raise SchemaError(f"view {name} exists with another query", way_out="drop it")
         return self.views.setdefault(name, FakeView(name, sql))

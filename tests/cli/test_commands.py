@@ -108,6 +108,9 @@ def test_explain(fake: Any) -> None:
     assert json.loads(invoke("explain", fake.location, "v", "--json").stdout) == {"strategy": "groups"}
     unknown = invoke("explain", fake.location, "w")
     assert (unknown.exit_code, "views there are: v" in unknown.stderr) == (1, True)
+    assert invoke("explain", fake.location).stdout == "1 view, nothing shared\n"
+    of_all = invoke("explain", fake.location, "--cost")
+    assert (of_all.exit_code, "Name a view" in of_all.stderr) == (1, True)
 
 
 def test_read(fake: Any) -> None:

@@ -26,7 +26,7 @@ from headrace.relation.schema import DIFF
 from headrace.testing.oracle import Oracle
 
 SCALES = {"housing": 0.02, "retailer": 0.002, "favorita": 0.002, "ssb": 0.0004, "tpch": 0.0004}
-HOUSES = "SELECT city, size, rooms, price, rent FROM house JOIN city USING (city)"
+HOUSES = "SELECT size, rooms, price, rent FROM house JOIN city USING (city)"
 
 
 @cache
@@ -519,7 +519,8 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         refused(SchemaError, "no feature 'prise'", "'price'", features=["prise", "size"])
         refused(SchemaError, "no label 'prize'", "'price'", model=hr.LinearRegression("prize"))
         refused(SchemaError, "no feature 'siz'", "'size'", model=hr.LinearRegression("price", ["siz"]))
-        refused(SchemaError, "city", "STRING, not a number", features=["city", "size"])
+        text = "SELECT city, size, rent FROM house JOIN city USING (city)"
+        refused(SchemaError, "'city' is categorical", over=text, model=hr.LinearRegression("city"))
         refused(SchemaError, "twice", features=["size", "size"])
         refused(SchemaError, "at least one", features=[])
         refused(SchemaError, "grouped by", over=f"{HOUSES} GROUP BY rooms", features=["rooms", "size"])

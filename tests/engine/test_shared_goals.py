@@ -16,6 +16,8 @@ from tests.seeds import seeds
 import headrace as hr
 from headrace.engine.handles import View
 from headrace.runtime.program import pending_arrangement
+from headrace.thrifty.share.apart import Apart
+from headrace.thrifty.share.split import LocalProblem
 
 ABOVE = [
     f"SELECT o.id, s.city, i.what FROM {JOIN} LEFT JOIN items i ON i.order_id = o.id AND i.units > 1",
@@ -65,6 +67,28 @@ class Twins:
                 engine._maintenance.goals.set_paces(name, paces, rng.choice([10, 100]))
 
 
+def take_apart(engine: hr.Engine, rng: random.Random) -> None:
+    """Take a shared subplan apart at random: some of its views by themselves, or their last joins only."""
+    able = [one for one in engine._catalogue.shared.values() if len(one.views) > 1]
+    if not able:
+        return
+    one = rng.choice(able)
+    parts: dict[int, list[tuple[str, int]]] = {}
+    where = {view: rng.randrange(2) for view in one.views}
+    for member in one.members:
+        parts.setdefault(where[member.view], []).append((member.view, member.number))
+    own = [(member.view, member.number) for member in one.members if rng.random() < 0.3]
+    found = Apart(
+        tuple(map(tuple, parts.values())), tuple(own), one.kernel.tree.tables, 2.0, 1.0, 7, one.views[0], where
+    )
+    with engine._lock:
+        engine._sharing.update(fresh=(), apart=(*engine._sharing.apart, found))
+    for name, other in engine._catalogue.shared.items():
+        given = {(member.view, member.number) for member in other.members}
+        assert sum(bool(given & {*part}) for part in parts.values()) < 2, (name, parts)
+        assert not given & {*own}, (name, own)
+
+
 @pytest.mark.parametrize("executor", ["inline", "auto"])
 @seeds("shared subplans of views with goals", 3, check=1)
 def test_any_goals_equal_views_that_share_nothing(
@@ -105,6 +129,8 @@ def test_any_goals_equal_views_that_share_nothing(
                 with twins.engines[0]._lock:
                     sharing.update()
                 sharing.mode = "auto"
+            if rng.random() < 0.3:
+                take_apart(twins.engines[0], rng)
             if rng.random() < 0.3:
                 twins.engines[0].memory_budget = rng.choice([None, 0, 3_000, 20_000])
             changes = changing.change()
@@ -260,7 +286,7 @@ def test_a_crash_while_sharing_changes_loses_nothing_that_waits(
             raise KeyboardInterrupt
 
         old = {name: answer(view) for name, view in engine.views.items()}
-        monkeypatch.setattr(engine._maintenance, "fill_shared", killed)
+        monkeypatch.setattr(engine._maintenance.states, "fill_parts", killed)
         with pytest.raises(KeyboardInterrupt):
             engine.view("rows", BOARD["rows"], strategy="operators", goal=hr.Manual())
     monkeypatch.undo()
@@ -297,7 +323,7 @@ def test_a_lazy_view_leaves_an_eager_one_where_steps_are_small(spark: SparkSessi
         board.goal = hr.Freshness(hr.FinalWork(1.0), hr.EveryRows(100_000))
         assert not engine._catalogue.shared
         said = " ".join(str(engine.explain()).split())
-        assert "it has joins in common with by_day: to share them would be more work, as estimated" in said
+        assert "it has operators in common with by_day: to share them would be more work, as estimated" in said
         engine.apply(changing.change())
         assert answer(live) == changing.answer(BOARD["by_day"])
         board.goal = None
@@ -354,6 +380,71 @@ def test_a_subplan_gets_a_pace_with_the_views_that_read_it(spark: SparkSession, 
         assert known.estimated > known.below_final > 0
 
 
+@pytest.mark.check
+@pytest.mark.parametrize("late", [hr.FinalWork(0.9), hr.FinalWork(1.0)], ids=["a choice", "no choice"])
+def test_goals_that_differ_take_a_subplan_apart_and_it_stays_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: hr.FinalWork
+) -> None:
+    """A view that wants few rows early drags along one that wants all of them late, until the first trigger."""
+    always(monkeypatch)
+    monkeypatch.setattr("headrace.thrifty.share.unshare._CLEARLY", 100.0)  # the times of so few rows are no measure
+    monkeypatch.setattr(LocalProblem, "clustered", lambda self: [self.part([view]) for view in self._readers.views])
+    rng, location, n = random.Random(9), tmp_path / "state", 1_000
+    changing = Changing(rng)
+    changing.rows["shops"] = [(i, rng.choice(["Rome", "Oslo"]), i % 5) for i in range(9)]
+    queries = {"few": f"SELECT o.day, MAX(o.price) AS most FROM {JOIN} WHERE o.day = 1 GROUP BY o.day"}
+    queries["all"] = BOARD["by_city"]
+
+    def step(engine: hr.Engine) -> None:
+        gone = rng.sample(changing.rows["orders"], min(len(changing.rows["orders"]), n // 50))
+        for row in gone:
+            changing.rows["orders"].remove(row)
+        rows = [changing.row("orders") for _ in range(n // 10 - len(gone))]
+        changing.rows["orders"] += rows
+        diffs = [[1] * len(rows) + [-1] * len(gone)]
+        engine.apply({"orders": changing.table("orders", [*rows, *gone]).append_column("__diff", diffs)})
+
+    def check(engine: hr.Engine) -> None:
+        for name, sql in queries.items():
+            assert answer(engine.views[name]) == changing.answer(sql), name
+
+    with opened(spark, location) as engine:
+        engine.apply({"shops": changing.table("shops", changing.rows["shops"])})
+        for name, goal in (("few", hr.FinalWork(0.1)), ("all", late)):
+            fresh = hr.Freshness(goal, hr.EveryRows(n))
+            engine.view(name, queries[name], strategy="operators", goal=fresh)
+        for _ in range(10):
+            assert len(engine._catalogue.shared) == 1, "it is not taken apart before a trigger"
+            step(engine)
+        assert not engine._catalogue.shared
+        check(engine)
+        paces = engine._maintenance.goals.progress("few").paces
+        assert paces.keys() == engine.views["few"].planned.kernel.holds.keys()
+        (apart,) = engine._sharing.apart
+        assert apart.views == ("few", "all")
+        assert apart.strictest == "few"
+        report = engine.explain()
+        said = " ".join(str(report).split())
+        assert "taken apart: orders and shops for few and all" in said
+        often = f"the goal of {apart.strictest} brought it up to date {apart.pace} times until a trigger"
+        assert ("few had to wait for the rows of all of them" if apart.reached else often) in said
+        assert report.to_dict()["values"]["apart"][0]["before"] == apart.before
+        assert "taken apart" in report.to_svg()
+    with opened(spark, location) as engine:
+        engine.view("more", BOARD["rows"], strategy="operators", goal=hr.Manual())
+        shared = [one.views for one in engine._catalogue.shared.values()]
+        assert not any({"few", "all"} <= {*views} for views in shared), "they are kept apart, whoever comes"
+        for _ in range(10):
+            step(engine)
+        check(engine)
+        engine.views["few"].goal = hr.Freshness(hr.FinalWork(0.9), hr.EveryRows(n))
+        assert not engine._sharing.apart, "with another goal, all is compared anew"
+        assert {"few", "all"} <= {view for one in engine._catalogue.shared.values() for view in one.views}
+        step(engine)
+        engine.refresh()
+        check(engine)
+
+
 def test_a_view_that_fails_at_its_trigger_keeps_nobody_from_the_subplan(spark: SparkSession, tmp_path: Path) -> None:
     """What the subplan gave it goes on waiting, and comes into its answer once the view has healed."""
     single = f"SELECT o.id, (SELECT units FROM items WHERE what = 'bolt') AS units FROM {JOIN}"
@@ -383,3 +474,27 @@ def test_a_view_that_fails_at_its_trigger_keeps_nobody_from_the_subplan(spark: S
         assert not failing.problem
         for name, query in (("failing", single), ("by_city", BOARD["by_city"])):
             assert answer(engine.views[name]) == changing.answer(query), name
+
+
+def test_what_waits_goes_on_when_a_view_gets_its_operators_back(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a subplan wait before a join; rows of the view's own operators do not, and there they would be lost."""
+    always(monkeypatch)
+    changing = Changing(random.Random(12))
+    with opened(spark, tmp_path / "state") as engine:
+        left = engine.view("left", ABOVE[0], strategy="operators", goal=hr.Manual())
+        engine.view("rows", BOARD["rows"], strategy="operators")
+        (shared,) = engine._catalogue.shared.values()
+        assert shared.views == ("left", "rows")
+        for _ in range(4):
+            engine.apply(changing.change())
+        assert engine._store.snapshot.waiting()
+        engine._sharing.mode = "off"
+        with engine._lock:
+            engine._sharing.update()
+        assert not engine._catalogue.shared
+        for _ in range(2):
+            engine.apply(changing.change())
+            engine.refresh()
+            assert answer(left) == changing.answer(ABOVE[0])

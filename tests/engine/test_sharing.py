@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli.main import app
+from headrace.engine import merging_views
 from headrace.engine.looking import Look
 from headrace.engine.sharing import Sharing
 from headrace.errors import SchemaError, StepFailedError
-from headrace.thrifty.share.benefit import Work
+from headrace.thrifty.share.blocks import Block
+from headrace.thrifty.share.orders import Manner
 
 TABLES = {
     "orders": ("id BIGINT NOT NULL, shop BIGINT, day INT, price DECIMAL(10, 2), note STRING", "id"),
@@ -40,10 +42,20 @@ BOARD = {
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let views share whatever can be shared, worth it or not."""
-    # The more freely they share, the better: with masks, and in orders that are not their own.
-    work: Work = lambda blocks, manner: 1.0 + 0.1 * manner.exact + 0.01 * manner.own_orders  # noqa: E731
+
+    def work(blocks: Sequence[Block], manner: Manner) -> float:
+        """The more freely they share, the better: with masks, and in orders that are not their own."""
+        return 1.0 + 0.1 * manner.exact + 0.01 * manner.own_orders
+
     monkeypatch.setattr(Sharing, "_work", lambda self, views: work)
     monkeypatch.setattr(Sharing, "_known", lambda self, views: {*TABLES})
+
+
+def always_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let views be merged in the background, beside steps, however few rows their tables have."""
+    monkeypatch.setattr(merging_views, "FEW_ROWS", -1)
+    monkeypatch.setattr(merging_views, "QUIET", 0.0)
+    monkeypatch.setattr(merging_views, "_LITTLE", 0)
 
 
 def opened(spark: SparkSession, location: Path, **options: Any) -> hr.Engine:
@@ -74,12 +86,17 @@ class Changing:
             gone = self.rng.sample(self.rows[name], min(len(self.rows[name]), self.rng.choice([0, 0, 2, 9])))
             for row in gone:
                 self.rows[name].remove(row)
-            come = []
-            for _ in range(self.rng.choice([0, 1, 5, 40])):
-                come.append(self.row(name))
-                self.rows[name].append(come[-1])
+            come = self.come(name, self.rng.choice([0, 1, 5, 40]))
             diff = [-1] * len(gone) + [1] * len(come)
             out[name] = self.table(name, [*gone, *come]).append_column("__diff", pa.array(diff, pa.int64()))
+        return out
+
+    def come(self, name: str, count: int) -> list[tuple[Any, ...]]:
+        """New rows of a table."""
+        out = []
+        for _ in range(count):
+            out.append(self.row(name))
+            self.rows[name].append(out[-1])
         return out
 
     def row(self, name: str) -> tuple[Any, ...]:
@@ -140,7 +157,40 @@ JOINS = {
 
 
 def random_query(rng: random.Random) -> str:
-    """A query over a join of some tables in some order, with filters, columns and aggregates of its own."""
+    """A query over a join of some tables in some order, or over groups, with filters and columns of its own."""
+    return _query_over_groups(rng) if rng.random() < 0.4 else _query_over_joins(rng)
+
+
+def _query_over_groups(rng: random.Random) -> str:
+    """A query over groups that others may have as well: of a table, of a join, of groups, or DISTINCT rows."""
+
+    def where(*able: str) -> str:
+        return rng.choice(["", "", *(f" WHERE {text}" for text in able)])
+
+    orders, groups = where("day < 3", "price >= 4", "note IS NOT NULL"), where("g.n > 1", "g.p > 5", "g.p < 20")
+    by_shop = f"(SELECT shop, SUM(price) AS p, COUNT(*) AS n FROM orders{orders} GROUP BY shop) g"
+    by_city = (
+        f"(SELECT s.city, o.day, SUM(o.price) AS p, COUNT(*) AS n FROM {rng.choice([JOIN, JOINS['so']])}"
+        f"{where('o.day < 3', 's.size IN (1, 2)')} GROUP BY s.city, o.day) g"
+    )
+    by_number = f"(SELECT n, MAX(p) AS p, COUNT(*) AS shops FROM {by_shop}{groups} GROUP BY n) h"
+    shops = where("s.size <> 2", "s.city = 'Rome'", "g.n > 1", "g.p > 5 AND s.size < 3")
+    days = f"(SELECT DISTINCT shop, day FROM orders{orders}) d"
+    return rng.choice(
+        [
+            f"SELECT s.city, SUM(g.p) AS p, MAX(g.n) AS n FROM {by_shop} JOIN shops s ON g.shop = s.id{shops} "
+            "GROUP BY s.city",
+            f"SELECT s.size, s.city, g.p FROM shops s JOIN {by_shop} ON g.shop = s.id{shops}",
+            f"SELECT g.city, MAX(g.p) AS p, COUNT(*) AS days FROM {by_city}{groups} GROUP BY g.city",
+            f"SELECT h.shops, SUM(h.p) AS p FROM {by_number} GROUP BY h.shops",
+            f"SELECT i.what, COUNT(*) AS n, MIN(h.p) AS p FROM {by_number} JOIN items i ON i.units = h.shops "
+            "GROUP BY i.what",
+            f"SELECT s.city, COUNT(*) AS n FROM {days} JOIN shops s ON d.shop = s.id GROUP BY s.city",
+        ]
+    )
+
+
+def _query_over_joins(rng: random.Random) -> str:
     tables = rng.choice(list(JOINS))
     filters = {
         "o": ["o.day < 3", "o.price >= 4", "o.note IS NOT NULL"],
@@ -167,6 +217,8 @@ def test_any_views_that_share_equal_recomputed_ones(
     rng = random.Random(seed)
     if rng.random() < 0.8:
         always(monkeypatch)
+    if rng.random() < 0.6:
+        always_later(monkeypatch)
     changing, queries, shared = Changing(rng), dict[str, str](), 0
     engine = opened(spark, tmp_path / "state", executor=executor)
     try:
@@ -185,6 +237,8 @@ def test_any_views_that_share_equal_recomputed_ones(
                 engine = opened(spark, tmp_path / "state", executor=executor)
             if rng.random() < 0.1:
                 engine.compact()
+            if rng.random() < 0.3 or step == 13:
+                engine.settle()
             before = {name: answer(view) for name, view in engine.views.items()}
             engine.apply(changing.change())
             engine.refresh()
@@ -351,7 +405,7 @@ def test_explain_says_who_shares_what(engine: hr.Engine, tmp_path: Path) -> None
         "\n             ", " "
     )
     assert "late   it has a goal, and rows that a shared subplan gave could not wait for it" in text
-    assert "alone  it has no inner join of tables" in text
+    assert "alone  it has no inner join by equal keys alone, and no groups below its answer" in text
     report = engine.explain().to_dict()
     assert report["values"]["shared"][0]["views"] == ["by_city", "by_day", "rows"]
     ElementTree.fromstring(engine.explain().to_svg())
@@ -364,6 +418,7 @@ def test_explain_says_who_shares_what(engine: hr.Engine, tmp_path: Path) -> None
     with Look(engine.location) as look:  # without Spark
         assert str(look.views["by_city"].explain()) == view
         assert look.status()["shared"] == engine.status()["shared"]
+        assert str(look.explain()) == text
 
 
 def test_masks_are_told_of(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,6 +430,18 @@ def test_masks_are_told_of(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -
     assert "(price < 3" in said
 
 
+def test_groups_that_differ_in_filters_are_told_of(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    always(monkeypatch)
+    engine.apply(Changing(random.Random(8)).change())
+    groups = "(SELECT shop, SUM(price) AS p, COUNT(*) AS n FROM orders WHERE {} GROUP BY shop)"
+    for name, where in (("cheap", "price < 3"), ("early", "day < 3")):
+        engine.view(name, f"SELECT n, MAX(p) AS p FROM {groups.format(where)} GROUP BY n")
+    said = str(engine.explain()).replace("\n             ", " ")
+    assert "1 aggregate over orders in place of 2, for cheap and early" in said
+    assert "conditions on orders differ, so rows carry a mask of the views that want them" in said
+    assert "[0] groups of orders: SUM(price), COUNT(*) by shop" in said
+
+
 def test_a_failing_update_leaves_everything_as_it_was(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     changing = Changing(random.Random(7))
     engine.view("by_city", BOARD["by_city"], strategy="operators")
@@ -384,12 +451,12 @@ def test_a_failing_update_leaves_everything_as_it_was(engine: hr.Engine, monkeyp
     def full(*given: Any) -> Any:
         raise OSError("the disk is full")
 
-    fill: Callable[..., Any] = engine._maintenance.fill_shared
-    monkeypatch.setattr(engine._maintenance, "fill_shared", full)
+    fill: Callable[..., Any] = engine._maintenance.states.fill_parts
+    monkeypatch.setattr(engine._maintenance.states, "fill_parts", full)
     with pytest.raises(OSError, match="full"):
         engine.view("by_day", BOARD["by_day"], strategy="operators")
     assert not engine._catalogue.shared
-    monkeypatch.setattr(engine._maintenance, "fill_shared", fill)
+    monkeypatch.setattr(engine._maintenance.states, "fill_parts", fill)
     engine.apply(changing.change())
     assert engine.view("by_day", BOARD["by_day"], strategy="operators") is engine.views["by_day"]
     engine.view("rows", BOARD["rows"], strategy="operators")
@@ -421,3 +488,16 @@ def test_headrace_status_lists_shared_subplans(spark: SparkSession, tmp_path: Pa
             engine.view(name, sql, strategy="operators")
     shown = CliRunner().invoke(app, ["status", str(tmp_path / "state")]).output
     assert " ".join(shown.split()).count("by_city, by_day, rows 1 3 0.0") == 1
+
+
+def test_the_first_rows_of_an_order_keep_more_than_they_are_given(engine: hr.Engine) -> None:
+    """What a view keeps is recognized part by part, also where a part follows from another one."""
+    changing = Changing(random.Random(9))
+    first = f"SELECT id, price FROM (SELECT o.id, o.price FROM {JOIN} ORDER BY o.price DESC, o.id LIMIT 3)"
+    engine.view("first", first, strategy="operators")
+    engine.view("by_city", BOARD["by_city"], strategy="operators")
+    (shared,) = engine._catalogue.shared.values()
+    assert shared.views == ("first", "by_city")
+    for _ in range(3):
+        engine.apply(changing.change())
+    assert answer(engine.views["first"]) == changing.answer(first)

@@ -12,13 +12,19 @@ from headrace.plan.join import JoinPlan, Source
 from headrace.relation.run import Run, merge
 from headrace.relation.types import SqlType
 
-BIGINT, DOUBLE = SqlType("bigint"), SqlType("double")
+BIGINT, DOUBLE, STRING = SqlType("bigint"), SqlType("double"), SqlType("string")
 
 
-def natural_join(schemas: dict[str, tuple[str, ...]], keys: tuple[str, ...] = (), doubles: str = "") -> JoinPlan:
-    """The natural join of relations of BIGINT columns (those in `doubles` are DOUBLE), all variables bound by name."""
+def natural_join(
+    schemas: dict[str, tuple[str, ...]], keys: tuple[str, ...] = (), doubles: str = "", texts: str = ""
+) -> JoinPlan:
+    """The natural join of relations of BIGINT columns (or DOUBLE, or STRING), all variables bound by name."""
+
+    def kind(variable: str) -> SqlType:
+        return DOUBLE if variable in doubles else STRING if variable in texts else BIGINT
+
     sources = tuple(
-        Source(name, name, None, tuple((v, column(v, DOUBLE if v in doubles else BIGINT, False)) for v in variables))
+        Source(name, name, None, tuple((v, column(v, kind(v), False)) for v in variables))
         for name, variables in schemas.items()
     )
     return JoinPlan(sources, keys, ())

@@ -12,6 +12,18 @@ EXAMPLE: Schemas = {"R": ("A", "B"), "S": ("A", "C", "E"), "T": ("C", "D")}
 ORDER = "A\n  B\n  C\n    D\n    E"
 """The query and the variable order of Figure 3."""
 TRIANGLE: Schemas = {"R": ("A", "B"), "S": ("B", "C"), "T": ("A", "C")}
+CHORD: Schemas = {"R": ("A", "B"), "S": ("B", "C"), "T": ("C", "D"), "U": ("D", "A"), "W": ("A", "C")}
+"""The 4-cycle with a chord of Section 7.4."""
+CLIQUE: Schemas = {
+    "R": ("A", "B"),
+    "S": ("A", "C"),
+    "T": ("A", "D"),
+    "U": ("B", "C"),
+    "V": ("B", "D"),
+    "W": ("C", "D"),
+}
+PROJECTED: Schemas = {"R": ("A", "B", "E"), "S": ("B", "C"), "T": ("C", "A"), "U": ("E", "F")}
+"""A triangle with a relation that has more than the two variables with which it closes the cycle."""
 
 
 def hypergraph(schemas: Schemas, free: tuple[str, ...] = ()) -> Hypergraph:

@@ -5,7 +5,8 @@ import pytest
 from tests.factorized.harness import InMemory, natural_join
 
 from headrace.factorized.order_text import to_json
-from headrace.factorized.planner import Options, moments_view
+from headrace.factorized.planner import Options, moments_view, plan_join
+from headrace.plan.hypergraph import Hypergraph, Relation
 from headrace.rings.covariance import unpack
 
 STAR = {"A": ("k", "a"), "B": ("k", "b"), "C": ("k", "c")}
@@ -130,3 +131,16 @@ def assert_moments(memory: InMemory, tables: dict, features: tuple[str, ...], gr
         assert found[key][0] == count
         np.testing.assert_allclose(found[key][1], sums)
         np.testing.assert_allclose(found[key][2], cofactor)
+
+
+def test_a_long_path_runs_in_one_bucket() -> None:
+    """Each variable is in two relations only: all buckets would handle the other eighteen."""
+    schemas = {f"E{i}": (f"X{i}", f"X{i + 1}") for i in range(20)}
+    relations = tuple(Relation(name, variables) for name, variables in schemas.items())
+    plan = plan_join(Hypergraph(relations), (), Options(), 4).plan
+    assert (plan.partition, plan.levels, plan.replicated_relations) == (None, 1, ())
+    assert "nearly the same work" in plan.stages[-1].why
+    asked = plan_join(Hypergraph(relations), (), Options(partition="X10"), 4).plan
+    assert asked.partition == "X10"
+    short = plan_join(Hypergraph(relations[:3]), (), Options(), 4).plan
+    assert short.partition is not None

@@ -12,7 +12,10 @@ from tests.factorized.shapes import EXAMPLE, ORDER
 from headrace.factorized.bucket import part_name
 from headrace.factorized.delta import delta
 from headrace.factorized.join_view import JoinView
+from headrace.factorized.mixed_reading import mixed_moments
 from headrace.factorized.planner import Options, moments_view, sums_view
+from headrace.learn.mixed_moments import MixedMoments
+from headrace.learn.moments import Moments
 from headrace.operators.kernel import Evaluated
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression, column
@@ -302,3 +305,60 @@ def test_example_35() -> None:
     assert count == len(joined) == 10
     assert sums[at].tolist() == design.sum(axis=0).tolist()
     assert products[np.ix_(at, at)].tolist() == (design.T @ design).tolist()
+
+
+# -- Examples 38 and 40 -----------------------------------------------------------------------------------------------
+
+
+def mixed_over_figure_6(features: str, categorical: str) -> MixedMoments:
+    """The view tree of Figure 3 over the database of Figure 6, where value i of variable X is 100 * number of X + i."""
+    value = {name: 100 * (1 + i) for i, name in enumerate("ABCDE")}
+    data = (
+        rows("R", [(value["A"] + i, value["B"] + j) for i, j in R])
+        | rows("S", [(value["A"] + i, value["C"] + j, value["E"] + k) for i, j, k in S])
+        | rows("T", [(value["C"] + i, value["D"] + j) for i, j in T])
+    )
+    order_text = ORDER if "E" in features else ORDER.replace("\n    E", "")  # a plan has no variable that nobody wants
+    options = Options(order=order_text)
+    view, _ = moments_view(natural_join(EXAMPLE), (), tuple(features), options, 2, 0, {}, tuple(categorical))
+    memory = InMemory(view)
+    memory.step(data)
+    run = memory.contents("moments")
+    assert run is not None
+    stored = view.algebra.features(view.plan.root)  # type: ignore[attr-defined]
+    moments = [Moments.of_row(stored, run.payload[0][0]).select(tuple(features))]
+    parts = {part: memory.contents(part) for part in view.arrangements}
+    order = [stored.index(name) for name in features]
+    names = {name: name for name in categorical}
+    return mixed_moments(view.answer, moments, run.words, parts, names, order)[0]  # type: ignore[arg-type]
+
+
+def test_example_38_at_the_root() -> None:
+    """SUM(1), SUM(D) and SUM(E) GROUP BY C over the join."""
+    mixed = mixed_over_figure_6("ABDE", "C")
+    joined = [(j, k, n, m) for i, j in R for i_, k, m in S if i == i_ for k_, n in T if k == k_]
+    assert mixed.count == len(joined) == 10
+    for code, level in enumerate(mixed.levels("C").to_pylist()):
+        mine = [row for row in joined if 300 + row[1] == level]
+        assert mixed.level_counts("C")[code] == len(mine)
+        sums = dict(zip("ABDE", mixed.level_sums("C")[code], strict=True))
+        assert sums["D"] == sum(400 + d for _, _, d, _ in mine)
+        assert sums["E"] == sum(500 + e for _, _, _, e in mine)
+    assert dict(zip(mixed.levels("C").to_pylist(), mixed.level_counts("C").tolist(), strict=True)) == {301: 4, 302: 6}
+
+
+def test_example_40_two_variables_at_a_time() -> None:
+    """Each pair of variables of Q(A, B, C, D), with the multiplicities that Figure 18 lists."""
+    listed = {"1111": 2, "1122": 1, "1123": 1, "1211": 2, "1222": 1, "1223": 1, "2322": 1, "2323": 1}
+    mixed = mixed_over_figure_6("", "ABCD")
+    assert mixed.count == sum(listed.values())
+    for i, a in enumerate("ABCD"):
+        for j, b in enumerate("ABCD"):
+            expected: dict[tuple[int, int], int] = {}
+            for row, times in listed.items():
+                key = 100 * (i + 1) + int(row[i]), 100 * (j + 1) + int(row[j])
+                expected[key] = expected.get(key, 0) + times
+            left, right, counts = mixed.pair_counts(a, b)
+            values = mixed.levels(a).to_pylist(), mixed.levels(b).to_pylist()
+            found = zip(left, right, counts, strict=True)
+            assert {(values[0][x], values[1][y]): int(n) for x, y, n in found} == expected

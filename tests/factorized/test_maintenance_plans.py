@@ -15,7 +15,16 @@ from functools import cached_property
 import numpy as np
 import pytest
 from tests.factorized.harness import InMemory, natural_join
-from tests.factorized.shapes import EXAMPLE, TRIANGLE, Schemas, hypergraph, random_schemas
+from tests.factorized.shapes import (
+    CHORD,
+    CLIQUE,
+    EXAMPLE,
+    PROJECTED,
+    TRIANGLE,
+    Schemas,
+    hypergraph,
+    random_schemas,
+)
 
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.order import VariableOrder
@@ -183,7 +192,11 @@ def test_every_plan_of_a_random_join(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("schemas", [EXAMPLE, TRIANGLE], ids=["example", "triangle"])
+@pytest.mark.parametrize(
+    "schemas",
+    [EXAMPLE, TRIANGLE, CHORD, CLIQUE, PROJECTED],
+    ids=["example", "triangle", "chord", "clique", "projected"],
+)
 def test_every_plan_of_a_known_join(schemas: Schemas, seed: int) -> None:
     case = Case.draw(1000 + seed, schemas)
     expected = recomputed(state(case.steps, schemas), case)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.rings import Compensated, Integer, Payload, Product
+from headrace.rings import Compensated, Integer, Payload, Product, Relational, Vector
+from headrace.rings.mixed import MixedCovariance
 from headrace.testing import check_ring
 
 RINGS = [
@@ -19,7 +20,13 @@ RINGS = [
     Product((Integer(1),)),
     Product((Integer(1), Integer(2), Integer(3))),
     Product((Integer(1), Compensated(), Integer(2))),
+    Relational(),
     Product((Product((Integer(1), Compensated())), Compensated())),
+    Vector(3),
+    Vector(0),
+    MixedCovariance(0, 2),
+    MixedCovariance(2, 0),
+    MixedCovariance(2, 3),
 ]
 
 

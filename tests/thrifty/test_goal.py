@@ -73,12 +73,22 @@ def test_what_means_nothing_is_refused(make, says: str) -> None:
         ("BUDGET '10 apples'", "no budget"),
         ("TARGET LAG '5 s' AT NOON", "expected WINDOW"),
         ("FRESH", "expected AS SELECT"),
+        ("IDLE AFTER 5", "expected a time"),
+        ("MANUAL IDLE AFTER '5 apples'", "unknown unit"),
     ],
 )
 def test_a_pipeline_says_where_its_goal_is_wrong(clause: str, says: str) -> None:
     with pytest.raises(PipelineError, match=says) as error:
         parse_pipeline(f"CREATE MATERIALIZED VIEW v\n  {clause} AS SELECT 1", "p.sql")
     assert "p.sql, line 2" in str(error.value)
+
+
+def test_a_pipeline_says_when_a_view_is_idle() -> None:
+    text = "CREATE MATERIALIZED VIEW v MANUAL IDLE AFTER '90 minutes' AS SELECT 1"
+    (view,) = parse_pipeline(text, "p.sql")
+    assert isinstance(view, ViewStatement)
+    assert str(view.goal) == "MANUAL ON REFRESH"
+    assert str(view.idle_after) == "1 hour 30 minutes"
 
 
 def test_a_new_goal_keeps_a_trigger_that_goes_with_it() -> None:

@@ -10,7 +10,7 @@ from headrace.plan.tree import Feed, Join
 from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.family import family_of
 from headrace.thrifty.share.merge import merged
-from headrace.thrifty.share.orders import Manner, in_common_order, pairs_of
+from headrace.thrifty.share.orders import Manner, beginnings, in_common_order
 
 ANY, OWN = Manner(exact=False, own_orders=False), Manner(exact=False, own_orders=True)
 EXACT = Manner(exact=True, own_orders=False)
@@ -49,7 +49,7 @@ def tree(blocks: list[Block], manner: Manner) -> tuple[Join, ...]:
 
 def test_two_orders_of_the_same_tables_become_one() -> None:
     one, other = in_common_order([shops_first(), items_first()], ANY)
-    assert [found.joins for found in (*one, *other)] == [2, 2]
+    assert [found.operators for found in (*one, *other)] == [2, 2]
     assert one[0].skeleton == other[0].skeleton
     assert len(tree([shops_first(), items_first()], ANY)) == 2
 
@@ -65,7 +65,7 @@ def test_a_view_reads_a_join_in_the_middle_of_the_order_of_others() -> None:
 def test_a_block_keeps_its_order_if_others_have_its_own_join() -> None:
     alone = block(join(orders("shop", "price"), shops("id"), ("l1",)))
     whole, part = in_common_order([shops_first(), alone], ANY)
-    assert [(one.number, one.joins) for one in (*whole, *part)] == [(0, 1), (0, 1)]  # the lower join of the first
+    assert [(one.number, one.operators) for one in (*whole, *part)] == [(0, 1), (0, 1)]  # the lower join of the first
 
 
 def test_orders_stay_if_they_must() -> None:
@@ -111,5 +111,5 @@ def test_rows_that_only_an_ended_block_wants_go_no_further() -> None:
 
 @pytest.mark.parametrize("other", [only_items(), shops_first(), items_first()])
 def test_blocks_with_a_pair_of_tables_in_common(other: Block) -> None:
-    assert pairs_of(items_first()) & pairs_of(other)
-    assert not pairs_of(items_first()) & pairs_of(block(join(orders("day"), shops("since"), ("l0",))))
+    assert beginnings(items_first()) & beginnings(other)
+    assert not beginnings(items_first()) & beginnings(block(join(orders("day"), shops("since"), ("l0",))))

@@ -15,13 +15,15 @@ from tests.seeds import seeds
 from headrace.operators.tree_view import TreeView
 from headrace.plan import native
 from headrace.plan.expression import Expression, column
-from headrace.plan.tree import Feed, Field, Join, JoinKind, Port, Tree
+from headrace.plan.tree import Aggregation, Feed, Field, Join, JoinKind, Port, Tree
+from headrace.plan.view import Aggregate, Fed, ViewPlan
+from headrace.plan.view import Shape as Rows
 from headrace.relation.types import SqlType
 from headrace.thrifty.share.benefit import ALL_MANNERS, EXACT_MANNERS, Cluster, Sample, Work, clusters, work_of
 from headrace.thrifty.share.blocks import Block, blocks_of, is_total
 from headrace.thrifty.share.masks import BITS, any_of, both, has, is_mask, mask_of
 from headrace.thrifty.share.merge import merged
-from headrace.thrifty.share.orders import Manner
+from headrace.thrifty.share.orders import Manner, in_common_order
 from headrace.thrifty.share.plan import Shared, planned
 
 INT, TEXT, TRUTH = SqlType("bigint"), SqlType("string"), SqlType("boolean")
@@ -82,7 +84,7 @@ def test_joins_over_joins() -> None:
     lower = join(orders("shop", "id"), shops("id", "name"), ("l1", "r1"))
     upper = join(Feed(None, None, columns("order", "what"), "items", "i"), Feed(0, None, columns("l1", "r1")), ("l1",))
     found = blocks_of(Tree((lower, upper)))
-    assert [found[number].joins for number in (0, 1)] == [1, 2]
+    assert [found[number].operators for number in (0, 1)] == [1, 2]
     assert sorted(found[1].sources.values()) == ["i", "o", "s"]
 
 
@@ -108,6 +110,103 @@ def test_sums_of_decimals_never_overflow_if_their_type_has_room() -> None:
     args = (column("a", narrow), column("b", narrow))
     assert is_total(Expression("Add", SqlType("decimal", 13, 2), "", args))
     assert not is_total(Expression("Add", wide, "", (column("a", SqlType("decimal", 37, 2)), column("b", narrow))))
+
+
+# -- groups ---------------------------------------------------------------------------------------------------------
+
+
+def groups(feed: Feed, keys: int, *functions: str) -> Aggregation:
+    """Groups by the first columns of a feed; each function is over the column after them, COUNT over none."""
+    letters = ["k"] * keys + ["v"] * (len(feed.outputs) - keys)
+    numbers = [*range(keys), *range(len(feed.outputs) - keys)]
+    fields = tuple(
+        Field(f"{letter}{i}", output.type, output.nullable)
+        for letter, i, output in zip(letters, numbers, feed.outputs, strict=True)
+    )
+    aggregates = tuple(Aggregate(f, None if f == "count" else 0, INT, f) for f in functions)
+    taken = columns(*(field.name for field in fields))
+    plan = ViewPlan(Fed(), Rows.GROUPS, taken[:keys], taken[keys:], aggregates, None, ())
+    return Aggregation(Port(fields, (feed,)), plan)
+
+
+def over_groups(node: Aggregation, *outputs: str, where: Expression | None = None) -> Block:
+    """A join of groups with shops; the answer above it plays no part."""
+    top = join(Feed(0, where, columns("k0", *outputs)), shops("id", "name"), ("l0", "r1"))
+    return blocks_of(Tree((node, top)))[1]
+
+
+def test_groups_with_other_aggregates_are_the_same_groups() -> None:
+    one = over_groups(groups(orders("shop", "price"), 1, "sum"), "a0")
+    other = over_groups(groups(orders("shop", "price"), 1, "count", "max"), "a0", "a1")
+    by_day = over_groups(groups(orders("day", "price"), 1, "sum"), "a0")
+    assert repr(one.skeleton.shape) == repr(other.skeleton.shape) != repr(by_day.skeleton.shape)
+    found = merged([one, other], {"orders": {"price"}, "shops": ()})
+    grouped, joined = found.tree.nodes
+    assert isinstance(grouped, Aggregation)
+    assert [one.function for one in grouped.plan.aggregates] == ["sum", "count", "max"]
+    assert len(grouped.port.feeds) == 1
+    assert isinstance(joined, Join)
+    assert [feed.condition for feed in found.feeds] == [None, None]
+
+
+def test_where_a_table_occurs_twice_all_aggregates_have_to_be_the_same() -> None:
+    """Their names do not tell of which of the two tables they are."""
+    pair = join(orders("id", "price"), orders("shop", "price", source="o2"), ("l0", "l1", "r1"))
+
+    def block(of: str, *functions: str) -> Block:
+        node = groups(Feed(0, None, columns("l0", of)), 1, *functions)
+        top = join(Feed(1, None, columns("k0")), shops("id"), ("l0",))
+        return blocks_of(Tree((pair, node, top)))[2]
+
+    assert repr(block("l1", "sum").skeleton.shape) == repr(block("l1", "sum").skeleton.shape)
+    assert repr(block("l1", "sum").skeleton.shape) != repr(block("r1", "sum").skeleton.shape)
+    assert repr(block("l1", "sum").skeleton.shape) != repr(block("l1", "sum", "count").skeleton.shape)
+
+
+def test_views_that_want_other_rows_have_groups_of_their_own() -> None:
+    """The mask of a cluster of views is a key of its groups; a view reads those of its cluster."""
+    wanted = [None, less("day", 3), less("day", 3), less("day", 5)]
+    blocks = [over_groups(groups(orders("shop", "price", where=where), 1, "sum"), "a0") for where in wanted]
+    found = merged(blocks, {"orders": {"price"}, "shops": ()})
+    grouped = found.tree.nodes[0]
+    assert isinstance(grouped, Aggregation)
+    assert [feed.condition for feed in grouped.port.feeds] == [None, less("day", 3), less("day", 5)]
+    assert [feed.outputs[0].value for feed in grouped.port.feeds] == [0b0001, 0b0110, 0b1000]
+    assert len({feed.source for feed in grouped.port.feeds}) == 3
+    assert [str(feed.condition) for feed in found.feeds] == [f"(NOT ((l1 & {1 << i}) = 0))" for i in range(4)]
+    apart = merged(blocks, {"orders": {"price"}, "shops": ()}, exact=True)
+    assert len(apart.tree.nodes) == 6  # groups and a join per cluster
+
+
+def test_conditions_on_groups_mark_rows_of_the_same_groups() -> None:
+    node = groups(orders("shop", "price"), 1, "sum")
+    blocks = [over_groups(node, "a0", where=where) for where in (None, less("a0", 7))]
+    found = merged(blocks, {"orders": {"price"}, "shops": ()})
+    grouped, joined = found.tree.nodes
+    assert len(grouped.ports[0].feeds) == 1
+    assert len(joined.ports[0].feeds[0].outputs) == len(joined.ports[1].feeds[0].outputs)  # key and mask, key and name
+    assert [feed.condition is None for feed in found.feeds] == [False, False]
+    # Groups alone are shared exactly, whichever of them each view goes on with.
+    (one,), (other,) = in_common_order(blocks, Manner(exact=True, own_orders=True))
+    assert (one.number, other.number) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        replace(groups(orders("shop", "price"), 1, "sum"), single=True),
+        groups(orders("price"), 0, "sum"),
+        groups(replace(orders("shop", "price"), times=column("n", INT)), 1, "sum"),
+    ],
+    ids=["one row of a subquery", "total", "repeated"],
+)
+def test_groups_that_are_not_shared(node: Aggregation) -> None:
+    top = join(Feed(0, None, columns("k0")), shops("id"), ("l0",))
+    assert not blocks_of(Tree((node, top)))
+
+
+def test_the_answer_of_a_view_is_not_shared() -> None:
+    assert not blocks_of(Tree((groups(orders("shop", "price"), 1, "sum"),)))
 
 
 # -- masks ----------------------------------------------------------------------------------------------------------
@@ -277,6 +376,19 @@ def test_what_is_shared_stays_so_unless_another_split_is_clearly_better() -> Non
     rows = rows.append_column("name", pa.array(["n"] * 1000))
     work = work_of({"orders": Sample(rows, 1e5), "shops": Sample(pa.table({"id": [1]}), 1.0)})
     assert split([every, few], work, [[0, 1]]) == [[0], [1]]
+
+
+def test_new_views_share_though_another_one_was_there_before_that_shares_nothing() -> None:
+    rows = pa.table({name: np.arange(1000) for name in ("day", "price", "shop")})
+    work = work_of({"orders": Sample(rows, 1e5), "shops": Sample(pa.table({"id": [1], "since": [1]}), 1.0)})
+    blocks = [
+        block(join(orders("shop", "price"), shops("id"), ("l1",))),
+        block(join(orders("shop", "price", where=less("day", 900)), shops("id"), ("l1",))),
+        block(join(orders("shop", "day", where=less("day", 2)), shops("id"), ("l1",))),
+    ]
+    found = clusters(blocks, work, (), ALL_MANNERS, fresh=[0, 1])
+    assert [0, 1] in [list(cluster.blocks) for cluster in found] or len(found) == 1
+    assert clusters(blocks, work, (), ALL_MANNERS, fresh=[]) == clusters(blocks, work, (), EXACT_MANNERS, fresh=[])
 
 
 def test_keys_that_must_not_be_null_are_no_difference() -> None:

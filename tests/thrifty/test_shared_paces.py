@@ -10,6 +10,7 @@ import pytest
 from tests.seeds import seeds
 
 from headrace.thrifty import cardinalities as c
+from headrace.thrifty.schedule import LEARNING
 from headrace.thrifty.share.dag import Costs, Part, SharedPlan, alone
 from headrace.thrifty.share.paces import Search, chosen, exhaustive, uniform
 from headrace.thrifty.simulate import FlatPlan, simulated
@@ -57,7 +58,7 @@ def random_plan(rng: random.Random, views: int, most: int, depth: int = 1) -> Sh
         rows = 10.0 ** rng.uniform(3, 5)
         if name not in subplans:
             subplans[name] = part(join(rows, rows * rng.uniform(0.01, 1), rows * rng.uniform(0.2, 2), rng.random()))
-        given = simulated(subplans[name].plan, (1, 1), subplans[name].units, 1).given[0]
+        given = simulated(subplans[name].plan, (1, 1), subplans[name].units, 1).given[-1][0]
         groups = [max(1.0, given * rng.uniform(0.001, 1)) for _ in range(rng.randint(1, depth))]
         own[f"v{i}"] = part(aggregates(given * rng.uniform(0.1, 1), *groups), name)
         whole = alone(own[f"v{i}"], subplans, {})[1]
@@ -103,6 +104,27 @@ def test_remembered_costs_are_those_of_a_simulation_from_scratch() -> None:
     assert costs.simulations == simulated_before
 
 
+def test_a_join_takes_what_is_left_of_groups_that_changed_in_every_flush() -> None:
+    """Groups that change in each of ten flushes give ten rows each; a join that runs once takes the last of them."""
+    parameters, arriving = np.zeros((1, c.PARAMETERS)), np.zeros((1, 2, 3))
+    parameters[0, [c.GROUPS, c.ROWS, c.SHOWN, c.SCALE]] = 100, 100_000, 1, 1
+    arriving[0, 0, 0] = 100_000
+    none = np.zeros((0, 3), np.int64), np.zeros((0, 3, 3))
+    groups = FlatPlan(np.array([c.GROUP]), parameters, np.array([[0, -1]]), arriving, *none, ("0",), ())
+    units = UnitCosts.alike(1, 0.0, 1.0, 0.0)
+    given = {pace: simulated(groups, (pace,), units, 100).given[0] for pace in (1, LEARNING, 10)}
+    assert given[10][1] == pytest.approx(10 * given[1][1])
+    assert given[LEARNING][1] == pytest.approx(11 * given[1][1], rel=0.01), "ten flushes, and that of the trigger"
+    reader = join(1_000, 0, 1_000)
+    reader.arriving[0, 1] = given[LEARNING]  # as it was counted when both learnt
+    view = Part(reader, units, {(0, 1): "~1"}, fed={(0, 1): given[LEARNING]})
+    costs = Costs(SharedPlan({"~1": Part(groups, units)}, {"v": view}, {}, most=100))
+    rows = {(below, own): costs.view("v", (below, own, own)).total for below, own in ((1, 1), (10, 1), (10, 10))}
+    assert rows[10, 1] == rows[1, 1] == pytest.approx(1_000 + 2 * given[1][1])
+    assert rows[10, 10] == pytest.approx(1_000 + 2 * given[10][1])
+    assert alone(view, {"~1": Part(groups, units)}, {})[0] == pytest.approx(rows[1, 1])
+
+
 def test_no_reader_is_faster_than_its_subplan() -> None:
     for seed in range(5):
         plan = random_plan(random.Random(seed), views=6, most=30, depth=2)
@@ -142,3 +164,32 @@ def test_many_views_are_planned_in_seconds() -> None:
     found = chosen(plan)
     assert time.perf_counter() - start < 10
     assert len(found.views) == 22
+
+
+def two_joins(rows: float, first: float, second: float) -> FlatPlan:
+    """A subplan of two joins, of which the second one takes the pairs of the first."""
+    parameters, arriving = np.zeros((2, c.PARAMETERS)), np.zeros((2, 2, 3))
+    arriving[0, 0, 0], arriving[0, 1, 0], arriving[1, 1, 0] = rows, rows / 10, rows / 10
+    names = [c.LEFT_ROWS, c.RIGHT_ROWS, c.PAIRS, c.PARTNERS, c.SCALE, c.KAPPA]
+    parameters[0, names] = rows, rows / 10, first, 1, 1, 0.5
+    parameters[1, names] = first, rows / 10, second, 1, 1, 0.5
+    feeds, passing = np.array([[0, 1, 0]]), np.eye(3).reshape(1, 3, 3)
+    paths = ("0.left", "0.right", "1.right")
+    return FlatPlan(np.full(2, c.INNER), parameters, np.array([[0, 1], [-1, 2]]), arriving, feeds, passing, paths, ())
+
+
+def test_a_view_takes_what_its_own_end_of_the_subplan_gives() -> None:
+    """The pairs of the first join come evenly and are the same at any pace; the second join is another matter."""
+    subplan = part(two_joins(10_000, 10_000, 2_000))
+    flat = aggregates(10_000, 100)
+    units = UnitCosts.assumed(flat.kinds.tolist())
+    views = {f"end {end}": Part(flat, units, {(0, 0): "~1"}, ends={(0, 0): end}) for end in (0, 1)}
+    costs = Costs(SharedPlan({"~1": subplan}, views, {}, most=10))
+    given = costs.subplan("~1", 10).given
+    assert len(given) == 2
+    assert given[0][0] == pytest.approx(10_000)
+    assert given[1][0] == pytest.approx(2_000)
+    lossy = part(two_joins(10_000, 10_000, 2_000))
+    lossy.plan.parameters[1, c.SCALE] = 0.0  # the last join gives nothing, but the first one does
+    fed = Costs(SharedPlan({"~1": lossy}, views, {}, most=10))
+    assert fed.view("end 0", (10, 1, 1)).total == pytest.approx(costs.view("end 0", (10, 1, 1)).total)

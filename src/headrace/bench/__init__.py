@@ -41,8 +41,13 @@ BENCHMARKS = {
     "favorita": _covariance("favorita", "6 tables on date, store and item, 15 features"),
     "ssb": _covariance("ssb", "SSB with duplicated dimensions, 33 features"),
     "tpch-covariance": _covariance("tpch-covariance", "TPC-H with duplicated dimensions, 31 features"),
+    "mixed": Benchmark("mixed.strategies", "covariance with categorical features, against recomputation"),
+    "chow-liu": Benchmark(
+        "covariance.chow_liu", "mutual information and a Chow-Liu tree after every batch, beside the counts alone"
+    ),
     "inventory-growth": Benchmark("step.growth", "the same small batch into a small and a large table"),
     "tpch": Benchmark("tpch.views", "the queries of TPC-H as views: filling and steps, against Spark"),
+    "factorized": Benchmark("results.factorized_join", "rows of the Housing join: factorized, listed and recomputed"),
     "foreign-key": Benchmark("foreign.sliding_window", "TPC-H queries under a sliding window, with peers"),
     "disorder": Benchmark("disorder.early_answers", "window joins over late streams: early answers, estimated and not"),
     "window-stream": Benchmark(
@@ -52,5 +57,8 @@ BENCHMARKS = {
     "share": Benchmark("share.modes", "views that share subplans, beside views that share nothing"),
     "share-goals": Benchmark("share.goals", "views with goals: shared or not, with one pace or with many"),
     "keep": Benchmark("keep.waiting", "views under a memory budget, beside recomputing and keeping everything"),
+    "triangle": Benchmark("graph.triangle", "triangles of a skewed graph, by each strategy and by Spark"),
+    "paths": Benchmark("graph.paths", "k-paths, joins of up to 20 copies of one edge table: rounds in the same time"),
+    "matrix-chain": Benchmark("matrix.chain", "a product of three matrices under changes of low rank, beside NumPy"),
     "scaling": Benchmark("covariance.scaling", "one core and two, measured; 64 on paper"),
 }

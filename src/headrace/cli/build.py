@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from headrace.engine.handles import View
 from headrace.errors import PipelineError
 from headrace.sql.pipeline import Statement, TableStatement, ViewStatement
 
@@ -52,7 +53,9 @@ def _view(engine: Engine, statement: ViewStatement) -> None:
         engine.drop(statement.name)
     elif statement.replace and existing is not None and existing.goal != statement.goal:
         existing.goal = statement.goal  # the answer stays: only how fresh it is changes
-    engine.view(statement.name, statement.sql, goal=statement.goal)
+    if statement.replace and isinstance(existing, View) and existing.idle_after != statement.idle_after:
+        existing.idle_after = statement.idle_after
+    engine.view(statement.name, statement.sql, goal=statement.goal, idle_after=statement.idle_after)
 
 
 def _source(spark: SparkSession, table: TableStatement, pipeline: Path) -> DataFrame:

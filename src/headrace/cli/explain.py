@@ -1,4 +1,4 @@
-"""`headrace explain`: how one view is kept up to date, why so, and what it costs."""
+"""`headrace explain`: how a view is kept up to date, why so, and what it costs; or what all views share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @guarded
 def explain(
     location: Annotated[Path, typer.Argument(help="Folder of the state, as given to `headrace run --location`.")],
-    view: Annotated[str, typer.Argument(help="Name of the view.")],
+    view: Annotated[str | None, typer.Argument(help="Name of the view; without one, what all views share.")] = None,
     svg: Annotated[
         Path | None,
         typer.Option(help="Also draw the plan into this file."),
@@ -32,8 +32,13 @@ def explain(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how a view is kept: the strategy, why it was chosen, its state and its cost."""
-    report = looked(location, lambda engine: _report(view_of(engine, location, view), analyze, cost))
+    """Show how a view is kept (strategy, why it was chosen, state and cost), or what all views share."""
+    if view is None and (analyze or cost):
+        raise SchemaError("--analyze and --cost are about one view, and none was named.", way_out="Name a view.")
+    report = looked(
+        location,
+        lambda engine: engine.explain() if view is None else _report(view_of(engine, location, view), analyze, cost),
+    )
     if svg is not None:
         svg.write_text(report.to_svg(), encoding="utf-8")
     if as_json:

@@ -90,11 +90,14 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _memory(memory: dict[str, Any]) -> str | None:
-    """What the memory budget has led to; None if there is none."""
-    if memory.get("budget") is None:
+    """What the memory budget and idle views have led to; None if there are none."""
+    if memory.get("budget") is None and not memory.get("idle"):
         return None
     kept, dropped = (f"{memory[what] / 1e6:,.1f} MB" for what in ("kept_bytes", "dropped_bytes"))
-    said = f"memory: {kept} kept of a budget of {memory['budget'] / 1e6:,.1f} MB, {dropped} dropped"
+    limit = "" if memory["budget"] is None else f" of a budget of {memory['budget'] / 1e6:,.1f} MB"
+    said = f"memory: {kept} kept{limit}, {dropped} dropped"
+    if memory["idle"]:
+        said += f"; idle: {', '.join(memory['idle'])}"
     cost, least = memory["next_step_seconds"], memory["next_step_seconds_if_all_were_kept"]
     if cost is not None:
         said += f"; the next step takes about {cost:,.3f} s of work, {least:,.3f} s if everything were kept"

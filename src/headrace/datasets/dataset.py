@@ -88,6 +88,7 @@ class Dataset:
     order : the variable order: one variable per line, two spaces per level, and after a colon the relations whose
         lowest variable it is. Variables of one relation only are left out.
     about : one line for people.
+    categorical : the features that are categories in the papers; all of them are coded as numbers.
     make : the generator of the columns of each table, from a scale and a source of random numbers.
     """
 
@@ -97,6 +98,7 @@ class Dataset:
     order: str
     about: str
     make: Generator = field(repr=False, compare=False)
+    categorical: tuple[str, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:

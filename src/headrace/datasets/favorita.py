@@ -118,4 +118,8 @@ date: oil, holiday
     item: sales, items""",
     about="sales of a chain of grocers: 6 tables on date, store and item",
     make=_make,
+    categorical=(
+        *("onpromotion", "holiday_type", "locale", "locale_id", "transferred", "city", "state", "store_type"),
+        *("cluster", "family", "itemclass", "perishable"),
+    ),
 )

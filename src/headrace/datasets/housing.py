@@ -138,4 +138,8 @@ HOUSING = Dataset(
     order="postcode: house, shop, institution, restaurant, demographics, transport",
     about="houses and what is around them: a star of 6 tables on the postcode",
     make=_make,
+    categorical=(
+        *("nbbedrooms", "nbbathrooms", "house", "flat", "unknown", "garden", "parking"),
+        *("sainsburys", "tesco", "ms", "typeeducation", "sizeinstitution"),
+    ),
 )

@@ -182,4 +182,5 @@ locn
   zip: location, census""",
     about="stock counts of a chain of shops: a snowflake of 5 tables, nearly all rows in one",
     make=_make,
+    categorical=("subcategory", "category", "categorycluster", "rain", "snow", "thunder"),
 )

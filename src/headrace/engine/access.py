@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.reader import Readers
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.engine.calibrating import Calibration
     from headrace.engine.planning import Planner
     from headrace.engine.step import Step
+    from headrace.relation.duration import Duration
     from headrace.thrifty.goal import Freshness
     from headrace.thrifty.statistics import Statistics
 
@@ -41,12 +43,20 @@ class SparkSide:
 class Control(Protocol):
     """What a handle may have its engine do."""
 
+    def apply(self, changes: Mapping[str, Any]) -> Step:
+        """Apply changes to tables."""
+        ...
+
     def refresh(self, *names: str) -> Step:
         """Bring views up to date."""
         ...
 
     def set_goal(self, name: str, freshness: Freshness | None) -> None:
         """Change how fresh a view has to be."""
+        ...
+
+    def set_idle_after(self, name: str, idle_after: Duration | None) -> None:
+        """Change after how long without rows a view lets go of state."""
         ...
 
 
@@ -63,6 +73,11 @@ class Access:
     state: Readers
     _with_spark: SparkSide | None = None  # None where a location is looked at without Spark (`looking`)
     _control: Control | None = None  # None where a location is only looked at
+
+    @property
+    def may_write(self) -> bool:
+        """Whether handles may have the state changed."""
+        return self._control is not None and not self.state.read_only
 
     @property
     def control(self) -> Control:

@@ -15,6 +15,7 @@ from headrace.engine.definition import Definition, PlannedView, SqlAnswer
 from headrace.errors import SchemaError
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.tree_view import Follower, TreeView
+from headrace.relation.dependency import guards
 from headrace.relation.layout import TableLayout
 from headrace.relation.residence import Residence, first_word
 from headrace.relation.schema import TableSchema
@@ -24,6 +25,7 @@ from headrace.runtime.program import (
     arrangements_kept,
     arrangements_waiting,
     final_arrangement,
+    guard_arrangement,
     is_table,
     table_arrangement,
 )
@@ -32,6 +34,7 @@ from headrace.thrifty.share.plan import Shared, given_to
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
     from headrace.engine.handles import Table
+    from headrace.relation.duration import Duration
     from headrace.thrifty.goal import Freshness
 
 
@@ -165,7 +168,7 @@ class Catalogue:
     def arrangements_of(self, name: str) -> tuple[str, ...]:
         """The arrangements that belong to a table or a view."""
         if name in self._tables:
-            return (table_arrangement(name),)
+            return (table_arrangement(name), *map(guard_arrangement, guards(self._tables[name])))
         kernel = self._entries[name].planned.kernel
         return (*arrangements_kept(name, kernel), *arrangements_waiting(name, kernel), final_arrangement(name))
 
@@ -207,6 +210,11 @@ class Catalogue:
             raise SchemaError(
                 f"view {name!r} exists with {_goal(known.freshness)}, not with {_goal(definition.freshness)}",
                 way_out=f"change it: engine.views[{name!r}].goal = ...",
+            )
+        if known.idle_after != definition.idle_after:
+            raise SchemaError(
+                f"view {name!r} exists with idle_after={_text(known.idle_after)}, not {_text(definition.idle_after)}",
+                way_out=f"change it: engine.views[{name!r}].idle_after = ...",
             )
         return True
 
@@ -295,6 +303,10 @@ class Catalogue:
 
 def _goal(freshness: Freshness | None) -> str:
     return "no goal" if freshness is None else f"the goal {freshness}"
+
+
+def _text(idle_after: Duration | None) -> str:
+    return "None" if idle_after is None else repr(str(idle_after))
 
 
 def _exists(what: str, name: str) -> SchemaError:

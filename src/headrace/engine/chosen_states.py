@@ -12,7 +12,7 @@ from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept, view_arrangement
 from headrace.thrifty.keep.actions import Op
-from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.keep.prediction import Change
 from headrace.thrifty.keep.selection import Key, cost_of, states_of
 from headrace.thrifty.keep.view_plan import Measured, ViewPlan
 from headrace.thrifty.statistics import Statistics
@@ -67,6 +67,7 @@ class Chosen:
     made : the same, as plans of operators.
     kept : the states that are wanted, whether they are there or not.
     before : all that was dropped before.
+    about : what else the log says of memory.
     """
 
     plans: Mapping[str, ViewPlan]
@@ -75,8 +76,7 @@ class Chosen:
     again: Arrangements
     written: frozenset[str]
     before: Unkept
-    prediction: Prediction
-    budget: int | None
+    about: Mapping[str, Any]
 
     def missing(self) -> dict[str, set[str]]:
         """The parts that are wanted and dropped."""
@@ -112,12 +112,19 @@ class Chosen:
                 unkept.setdefault(name, {})[part] = [size.entries, size.bytes]
                 if part not in plan.kernel.unkept:
                     dropped.add(view_arrangement(name, part))
-        unkept |= {name: dict(parts) for name, parts in self.before.items() if name not in self.plans}
+        for name, parts in self.before.items():
+            if name not in self.plans:
+                # A view that may drop nothing now had all of it made again, before rows began to wait for it.
+                left = {
+                    part: list(size) for part, size in parts.items() if view_arrangement(name, part) not in self.again
+                }
+                unkept |= {name: left} if left else {}
         memory = {
-            "prediction": self.prediction.to_json(),
-            "budget": self.budget,
+            **self.about,
+            "missing": sum(
+                map(len, self.missing().values())
+            ),  # parts that are wanted, and made again at the first need
             "next_step": cost_of(self.made, self._present) / 1e6,
-            "planned": {table: change.rows for table, change in self.prediction.next().items()},
             "planned_bytes": sum(
                 state.bytes for op in self.made for _, state in states_of(op) if state.key in self._present
             ),

@@ -11,20 +11,25 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from headrace.errors import StorageError
+from headrace.learn.learner import MIXED, Derived, Needs
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.layout import ViewLayout
 from headrace.plan.join import JoinPlan
+from headrace.relation.duration import Duration
 from headrace.thrifty.goal import Freshness
-from headrace.thrifty.strategy import WINDOW_JOIN
+from headrace.thrifty.strategy import MATRIX_CHAIN, WINDOW_JOIN
 
 if TYPE_CHECKING:
     from headrace.engine.recompute import RecomputedQuery
+    from headrace.factorized.chain_view import ChainView
+    from headrace.factorized.join_view import JoinView
     from headrace.factorized.planner import Planned
     from headrace.sql.catalyst import AnalysedView
     from headrace.window.window_view import WindowView
 
 VERSION = 3
 AUTO = "auto"
+LISTING = "listing"
 ASKED_FOR = "it was asked for"
 
 VariableOrder = str | Mapping[str, Any]
@@ -39,11 +44,13 @@ class Wishes:
     order: VariableOrder | None = None
     partition: str | None = None
     never_full: bool = False  # True forbids recomputing by Spark, even where that is cheaper
+    representation: str = LISTING  # FACTORIZED keeps the rows of a join as a hierarchy of views
 
     def given(self) -> dict[str, Any]:
         """The options that the user set, by their public names."""
         said = {"strategy": self.strategy, "order": self.order, "partition": self.partition}
-        return {what: value for what, value in said.items() if value not in (None, AUTO)}
+        said["representation"] = self.representation
+        return {what: value for what, value in said.items() if value not in (None, AUTO, LISTING)}
 
 
 @dataclass(frozen=True)
@@ -54,33 +61,70 @@ class SqlRequest:
     sql: str
     wishes: Wishes = field(default_factory=Wishes)
     final: bool = False
+    lazy: bool = False  # changes wait until the answer is read
 
 
 @dataclass(frozen=True)
 class MomentsRequest:
-    """A request for the moments of features of a query; by default, of all its numeric columns."""
+    """A request for the moments of features of a query; by default, of all its numeric and text columns.
+
+    Parameters
+    ----------
+    categorical : features that are categories though they are numbers.
+    texts : whether text columns are features without being named. They are not in locations that are older than
+        categories, whose definitions do not have this field.
+    """
 
     kind: ClassVar[str] = "covariance"
     sql: str
     wishes: Wishes = field(default_factory=Wishes)
     features: tuple[str, ...] | None = None
+    categorical: tuple[str, ...] = ()
+    texts: bool = False
 
     label: ClassVar[str | None] = None
+    derived: ClassVar[tuple[Derived, ...]] = ()
+    takes: ClassVar[str] = MIXED
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request for a model over the moments of features of a query."""
+    """A request for a model over the moments of features of a query, named as for moments."""
 
     kind: ClassVar[str] = "model"
     sql: str
     wishes: Wishes = field(default_factory=Wishes)
     features: tuple[str, ...] | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)  # the settings of the model
+    model: Mapping[str, Any] = field(default_factory=dict)  # the settings of the model, with its kind
+    categorical: tuple[str, ...] = ()
+    texts: bool = False
+
+    def __post_init__(self) -> None:
+        from headrace.learn.registry import KIND, model_of
+
+        # All settings, also those that a model did not have when it was stored: then what is asked for again is equal.
+        made = model_of(self.model)
+        object.__setattr__(self, "model", {KIND: type(made).__name__, **made.settings()})
 
     @property
     def label(self) -> str | None:
         return self.model.get("label")
+
+    @property
+    def derived(self) -> tuple[Derived, ...]:
+        """The columns that the model needs and the query lacks."""
+        return self._needs.derived
+
+    @property
+    def takes(self) -> str:
+        """Whether the model learns from numbers, from categories or from both (`learn.learner`)."""
+        return self._needs.takes
+
+    @property
+    def _needs(self) -> Needs:
+        from headrace.learn.registry import model_of
+
+        return model_of(self.model).needs()
 
 
 @dataclass(frozen=True)
@@ -113,9 +157,27 @@ class WindowJoinRequest:
         return f"{self.left} JOIN {self.right} USING ({', '.join(self.on)}) in windows of {self.window}"
 
 
-Request = SqlRequest | MomentsRequest | ModelRequest | WindowJoinRequest
+@dataclass(frozen=True)
+class MatrixChainRequest:
+    """A request for the product of a chain of dense matrices."""
+
+    kind: ClassVar[str] = MATRIX_CHAIN
+    matrices: tuple[str, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    wishes: ClassVar[Wishes] = Wishes()
+
+    @property
+    def sql(self) -> str:
+        """The product, for people to read."""
+        return " * ".join(self.matrices)
+
+
+Request = SqlRequest | MomentsRequest | ModelRequest | WindowJoinRequest | MatrixChainRequest
 _REQUESTS: dict[str, type[Request]] = {
-    request.kind: request for request in (SqlRequest, MomentsRequest, ModelRequest, WindowJoinRequest)
+    request.kind: request
+    for request in (SqlRequest, MomentsRequest, ModelRequest, WindowJoinRequest, MatrixChainRequest)
 }
 
 
@@ -135,6 +197,7 @@ class ViewTreeChoice:
     order_why: str
     stages: Mapping[str, str | None]  # the variable of each stage, by the view that it computes
     stages_why: tuple[str, ...]
+    indicators: bool = False  # whether cyclic joins have indicator projections; those of old locations have none
 
 
 _PLANS: dict[str, type[TreeChoice | ViewTreeChoice]] = {"tree": TreeChoice, "view tree": ViewTreeChoice}
@@ -157,6 +220,7 @@ class Definition:
     request: Request
     choice: Choice | None = None
     freshness: Freshness | None = None  # how fresh the view has to be; None if every step brings it up to date
+    idle_after: Duration | None = None  # after so long without rows the view lets go of state (`idleness`)
 
     @property
     def kind(self) -> str:
@@ -209,6 +273,7 @@ class Definition:
             "request": asdict(self.request),
             "choice": choice,
             "freshness": fresh,
+            "idle_after": None if self.idle_after is None else str(self.idle_after),
         }
 
     @classmethod
@@ -226,11 +291,12 @@ class Definition:
         if choice is not None and choice["plan"] is not None:
             plan = dict(choice["plan"])
             choice = {**choice, "plan": _made(_PLANS[plan.pop("kind")], plan)}
-        fresh = data.get("freshness")
+        fresh, idle_after = data.get("freshness"), data.get("idle_after")
         return cls(
             request,
             None if choice is None else Choice(**choice),
             None if fresh is None else Freshness.from_json(fresh),
+            None if idle_after is None else Duration.parse(idle_after),
         )
 
 
@@ -249,12 +315,22 @@ class SqlAnswer:
 
 
 @dataclass(frozen=True)
+class ResultAnswer:
+    """How the rows of a query are listed from a hierarchy of views."""
+
+    analysed: AnalysedView
+    layout: ViewLayout
+    view: JoinView
+
+
+@dataclass(frozen=True)
 class FeatureMoments:
-    """Moments of features, by group."""
+    """Moments of features, by group; categorical features apart from those that are numbers."""
 
     analysed: AnalysedView
     features: tuple[str, ...]
     groups: tuple[str, ...]
+    categorical: tuple[str, ...] = ()
 
     @property
     def variables(self) -> dict[str, str]:
@@ -282,8 +358,17 @@ class WindowAnswer:
     analysed: ClassVar[None] = None
 
 
+@dataclass(frozen=True)
+class MatrixAnswer:
+    """The product of a chain of matrices."""
+
+    kernel: ChainView
+
+    analysed: ClassVar[None] = None
+
+
 K = TypeVar("K", bound=ViewKernel)
-Answer = SqlAnswer | FeatureMoments | SparkAnswer | WindowAnswer
+Answer = SqlAnswer | ResultAnswer | FeatureMoments | SparkAnswer | WindowAnswer | MatrixAnswer
 A = TypeVar("A", bound=Answer)
 
 

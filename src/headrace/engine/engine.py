@@ -29,11 +29,14 @@ from headrace.engine.handles import Table, View
 from headrace.engine.inputs import columns_of, input_of
 from headrace.engine.kinds import handle_class
 from headrace.engine.maintenance import Maintenance
-from headrace.engine.models import Covariance, Model
+from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_definition, chain_sql, matrix_columns
+from headrace.engine.merging_views import MergingViews
+from headrace.engine.model_handle import Model
+from headrace.engine.models import Covariance
 from headrace.engine.opening import AUTO, BAD_ROWS, OFF, check_options, location_at, one_of
 from headrace.engine.planning import Planner
 from headrace.engine.recompute import Recomputer
-from headrace.engine.requests import covariance_request, model_request, view_request
+from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sharing import Sharing, shared_from_json, shared_to_json
 from headrace.engine.sharing_report import engine_report
@@ -44,17 +47,19 @@ from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
-from headrace.errors import BadRowsError
+from headrace.errors import BadRowsError, HeadraceError
 from headrace.explain.report import Report
-from headrace.learn.regression import LinearRegression
-from headrace.relation.schema import References, TableSchema, check_name
+from headrace.learn.learner import Learner
+from headrace.relation.duration import Duration
+from headrace.relation.outer import rows_of
+from headrace.relation.schema import Dependencies, References, TableSchema, check_name
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
 from headrace.thrifty.keep.sizes import bytes_of
 
 _SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
-Handle = View | Covariance | Model | WindowJoinView
+Handle = View | Covariance | Model | WindowJoinView | MatrixChain
 
 
 class Engine:
@@ -126,13 +131,15 @@ class Engine:
             self._store.close()
             raise
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
-        self._scheduler = Scheduler(self._maintenance.goals, self._lock, self._fire_due)
+        self._scheduler = Scheduler(self._next_due, self._lock, self._fire_due)
+        self._merging = MergingViews(self._sharing, self._store, self._maintenance, self._lock, self._after_merging)
         if not read_only:
             if sharing == OFF:
                 self._sharing.update()
             self._maintenance.memory.rebalance()
             self._upkeep.start()
             self._scheduler.wake()
+            self._merging.wake()
         if calibrate and not read_only:
             self._calibration.start()
 
@@ -202,6 +209,7 @@ class Engine:
         append_only: bool = False,
         watermark: tuple[str, str | timedelta] | None = None,
         expected_rows: int | None = None,
+        fds: Dependencies | None = None,
     ) -> Table:
         """Register a table that changes.
 
@@ -220,6 +228,10 @@ class Engine:
             time in the column of earlier steps. Older rows are set aside (`late`), and windows of time can close.
         expected_rows : about how many rows the table will hold: a hint for planning views while the table is empty.
             Answers do not depend on it.
+        fds : functional dependencies, as {column: [columns]}: rows with the same value on the left have the same values
+            on the right. {"zip": ["city"]} says that a zip determines its city; several columns on the left are a
+            tuple. A row that would break one is a bad row; NULL on the left determines nothing. A key determines its
+            row without being named here. Queries may then be kept with less work (docs/factorized.md).
 
         Registering the same definition again returns the existing table, with its first hint.
         """
@@ -235,6 +247,7 @@ class Engine:
                 expected_rows=expected_rows,
                 watermark=watermark,
                 append_only=append_only,
+                fds=fds,
             )
             if not self._catalogue.same_table(definition):
                 self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
@@ -250,10 +263,12 @@ class Engine:
         refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
         partition: str | None = None,
+        representation: str = "listing",
         final: bool = False,
         goal: Goal | Freshness | None = None,
         trigger: Trigger | None = None,
         infeasible: str = "best",
+        idle_after: str | timedelta | Duration | None = None,
     ) -> View:
         """Create a view and fill it from its tables; from then on it is kept fresh, by every step or as its goal says.
 
@@ -265,9 +280,12 @@ class Engine:
             any query by incremental operators; "factorized" sums before it joins; "foreign-key" keeps live tuples,
             where the join follows declared keys to one root; "recursive" and "first-order" exist for comparison.
         refresh : "full" has Spark run the query in every step that changes a table it reads; "incremental" never does
-            so; "auto" does so where it is cheaper.
+            so; "auto" does so where it is cheaper. Or, of when: "lazy" lets changes wait until the view is read (as
+            `goal=hr.Manual()` does, with `refresh()` called by every read); "eager" has every step bring it up to date.
         order : a variable order for the join, as indented text, JSON or F-IVM's own form.
         partition : the variable by whose values the work is spread over buckets.
+        representation : "factorized" keeps the rows of a SELECT without aggregates over a join as a hierarchy of views,
+            from which they are listed when the view is read; "listing" keeps every row.
         final : windows of time that are over by the table's watermark leave the state, and their rows become final
             (`View.finals`). The view groups by a window of the watermark column, as in `GROUP BY window(ts, '1 hour')`.
         goal : how fresh the answer has to be: `hr.TargetLag("5 s")`, `hr.FinalWork(0.2)`, `hr.Manual()` or
@@ -275,11 +293,22 @@ class Engine:
         trigger : when an answer is wanted: `hr.EveryRows(100_000)`, `hr.Every("1 minute")`, `hr.AtWindowEnd()` or
             `hr.OnRefresh()`. Without a trigger, as soon as the goal allows it.
         infeasible : a goal that no plan can reach is approached ("best") or refused ("fail").
+        idle_after : after so long without rows in its tables, as in "10 minutes", the view keeps only the arrangements
+            that the next change is expected to need. None keeps everything, if the memory budget allows it.
         """
         definition = view_request(
-            name, sql, strategy=strategy, refresh=refresh, order=order, partition=partition, final=final
+            name,
+            sql,
+            strategy=strategy,
+            refresh=refresh,
+            order=order,
+            partition=partition,
+            final=final,
+            representation=representation,
         )
-        handle = self._create(name, definition, freshness_of(name, goal, trigger, infeasible))
+        definition = replace(definition, idle_after=None if idle_after is None else Duration.parse(idle_after))
+        freshness = refreshed(name, refresh, freshness_of(name, goal, trigger, infeasible))
+        handle = self._create(name, definition, freshness)
         assert isinstance(handle, View)
         return handle
 
@@ -289,6 +318,7 @@ class Engine:
         over: str,
         features: Sequence[str] | None = None,
         *,
+        categorical: Sequence[str] = (),
         strategy: str = "auto",
         refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
@@ -305,11 +335,13 @@ class Engine:
         ----------
         over : the rows, as a SELECT over one table or a join. `GROUP BY column, ...` at its end keeps one set of
             moments per group.
-        features : columns of the query, all numeric ones by default.
+        features : columns of the query, all numbers and texts by default. Texts (and dates, if you name them) are
+            categories: sums are kept by level, and counts by pair of levels, for `mixed_moments`.
+        categorical : features that are categories although they are numbers, such as codes.
         strategy, refresh, order, partition, goal, trigger, infeasible : as for `view`.
         """
         definition = covariance_request(
-            name, over, features, strategy=strategy, refresh=refresh, order=order, partition=partition
+            name, over, features, categorical, strategy=strategy, refresh=refresh, order=order, partition=partition
         )
         handle = self._create(name, definition, freshness_of(name, goal, trigger, infeasible))
         assert isinstance(handle, Covariance)
@@ -318,9 +350,10 @@ class Engine:
     def model(
         self,
         name: str,
-        model: LinearRegression,
+        model: Learner,
         over: str,
         *,
+        categorical: Sequence[str] = (),
         strategy: str = "auto",
         refresh: str = "auto",
         order: str | Mapping[str, Any] | None = None,
@@ -335,10 +368,11 @@ class Engine:
         ----------
         model : what to fit, as in `hr.LinearRegression(label="price")`.
         over : the training rows, as for `covariance`; with GROUP BY there is one model per group.
+        categorical : as for `covariance`.
         strategy, refresh, order, partition, goal, trigger, infeasible : as for `view`.
         """
         definition = model_request(
-            name, model, over, strategy=strategy, refresh=refresh, order=order, partition=partition
+            name, model, over, categorical, strategy=strategy, refresh=refresh, order=order, partition=partition
         )
         handle = self._create(name, definition, freshness_of(name, goal, trigger, infeasible))
         assert isinstance(handle, Model)
@@ -393,24 +427,50 @@ class Engine:
         assert isinstance(handle, WindowJoinView)
         return handle
 
+    def matrix_chain(
+        self, name: str, matrices: Mapping[str, tuple[int, int]] | Sequence[str]
+    ) -> MatrixChain | SparseChain:
+        """Keep the product of a chain of matrices fresh, as views in the cheapest order.
+
+        Parameters
+        ----------
+        matrices : for dense matrices {name: (rows, columns)}, in the order of the product: each becomes a table
+            (i BIGINT, j BIGINT, value DOUBLE, term BIGINT), unless it is one, whose content is kept by the chain alone.
+            It takes entries, and outer products: `engine.apply({"A2": hr.outer(u, v)})`. For sparse matrices the names
+            of existing tables with columns i, j and value, which keep their rows: the product is then a view in SQL.
+        """
+        if not isinstance(matrices, Mapping):
+            return SparseChain(self.view(name, chain_sql(name, matrices), strategy="factorized"))
+        definition = chain_definition(name, matrices)
+        for table in matrices:
+            self.table(table, matrix_columns(), keep_rows=False)
+        handle = self._create(name, definition)
+        assert isinstance(handle, MatrixChain)
+        return handle
+
     def _create(self, name: str, definition: Definition, freshness: Freshness | None = None) -> Handle:
         definition = replace(definition, freshness=freshness)
-        with self._lock:
+        with self._merging.making(), self._lock:
             check_name(name, "view")
             if self._catalogue.same_view(name, definition):
                 return self._catalogue.handles[name]
             planned = self._plan(name, definition)
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
-            planned, filled = self._maintenance.fill(name, planned)
+            planned, filled = self._maintenance.states.fill(name, planned)
             stored = planned.definition.to_json()
             goals = {}
             if freshness is not None:
                 goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
-            self._store.commit(self._store.next_record(views={name: stored}, buckets=filled, goals=goals))
+            later = self._merging.postponed(name, planned)
+            record = self._store.next_record(views={name: stored}, buckets=filled, goals=goals, unmerged=later)
+            self._store.commit(record)
             handle = self._add_view(name, planned)
-            self._sharing.update(fresh=[name])
+            if later is None:
+                self._merging.update(fresh=[name])
             self._maintenance.memory.rebalance()
+            self._merging.wake()
+            self._scheduler.wake()
             return handle
 
     def drop(self, name: str) -> None:
@@ -430,7 +490,8 @@ class Engine:
             self._catalogue.remove(name)
             stored_plans.remove(self._store, name)
             self._sql.unregister(name)
-            self._sharing.update(fresh=())
+            self._sharing.forget(name)
+            self._merging.update(fresh=())
             self._maintenance.memory.rebalance()
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -449,7 +510,8 @@ class Engine:
         Parameters
         ----------
         changes : {table: Arrow table, pandas DataFrame or Spark DataFrame}, with an optional `__diff` column
-            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion.
+            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion. A matrix of a
+            chain also takes outer products (`hr.outer`).
         on_bad_rows : overrides the engine's setting for this step.
         source : (name, number) of a micro-batch; a micro-batch that was committed before is skipped.
         """
@@ -465,9 +527,12 @@ class Engine:
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
-            inputs = {name: input_of(self._catalogue.table(name).schema, given) for name, given in changes.items()}
+            schemas = {name: self._catalogue.table(name).schema for name in changes}
+            inputs = {name: input_of(schemas[name], rows_of(schemas[name], given)) for name, given in changes.items()}
             self._upkeep.make_room()
             step = self._maintenance.step(inputs, mode, source, start)
+            self._unshare()
+            self._merging.grown(sum(step.rows.values()))
             self._scheduler.wake()
             return step
 
@@ -479,6 +544,7 @@ class Engine:
             for name in names:
                 self._catalogue.view(name)
             step = self._maintenance.fire(names or waiting, start)
+            self._unshare()
             self._scheduler.wake()
             goals.check_answered(name for name in names or waiting if name in waiting)
         return step
@@ -504,7 +570,19 @@ class Engine:
             record = self._store.next_record(views={name: changed.definition.to_json()}, goals={name: progress})
             self._store.commit(record)
             self._catalogue.replan({name: changed})
-            self._sharing.update(fresh=[name])
+            self._sharing.forget(name)
+            self._merging.update(fresh=[name])
+            self._maintenance.memory.rebalance()
+            self._scheduler.wake()
+
+    def set_idle_after(self, name: str, idle_after: Duration | None) -> None:
+        """Change after how long without rows a view lets go of state; None for never. As `View.idle_after = ...`."""
+        with self._lock:
+            self._catalogue.view(name)
+            planned = self._catalogue.views[name]
+            changed = replace(planned, definition=replace(planned.definition, idle_after=idle_after))
+            self._store.commit(self._store.next_record(views={name: changed.definition.to_json()}))
+            self._catalogue.replan({name: changed})
             self._maintenance.memory.rebalance()
             self._scheduler.wake()
 
@@ -571,7 +649,7 @@ class Engine:
         """Tables, views, sources and sizes, as plain values."""
         found = self._store.read(lambda reader: status_of(self._catalogue, reader))
         trouble = {} if self._scheduler.trouble is None else {"scheduler": str(self._scheduler.trouble)}
-        return found | self._upkeep.trouble() | trouble
+        return found | self._merging.status() | self._upkeep.trouble() | trouble
 
     def explain(self) -> Report:
         """Report on all views together: which subplans they share, what that saves, and which share nothing and why.
@@ -581,13 +659,22 @@ class Engine:
         return self._store.read(lambda reader: engine_report(self._catalogue, reader, self._sharing.mode))
 
     def compact(self) -> None:
-        """Do all merges that steps owe, and wait for them.
+        """Do all merges that steps owe, and those of views (`settle`), and wait for them.
 
         Steps need no such call: an engine merges beside them. It makes later reads a little faster, and the state as
         small as merges make it, for instance before the location is copied.
         """
+        self.settle()
         with self._lock:
             self._upkeep.finish()
+
+    def settle(self) -> None:
+        """Wait until all views share what they have in common with others.
+
+        A new view over large tables answers as soon as it is filled, and is merged with others in the background. No
+        answer depends on that, so nobody needs to wait. What went wrong in the background is raised here.
+        """
+        self._merging.settle()
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns one line per problem."""
@@ -601,6 +688,7 @@ class Engine:
                 self._streams.stop()
         finally:
             self._scheduler.stop()
+            self._merging.stop()
             self._calibration.stop()
             self._upkeep.stop()
             self._store.close()
@@ -623,9 +711,33 @@ class Engine:
             self._store.commit(self._store.next_record(**{what: {table: []}}))
             self._store.remove_orphans()
 
+    def _unshare(self) -> None:
+        """Take subplans apart that the last trigger has shown to be better apart; between steps, never in one."""
+        apart = self._sharing.better_apart()
+        if apart is None:
+            return
+        try:
+            self._merging.update(fresh=(), apart=apart)
+        except HeadraceError:
+            return  # the step is committed, so it has not failed: the plan stays as it is until the next trigger
+        self._maintenance.memory.rebalance()
+
+    def _after_merging(self) -> None:
+        self._maintenance.memory.rebalance()
+        self._scheduler.wake()
+
+    def _next_due(self) -> int | None:
+        """When a trigger fires, or a view gets idle; None if neither will be by the clock alone."""
+        times = (self._maintenance.goals.wakes_at(), self._maintenance.memory.idleness.wakes_at())
+        return min((at for at in times if at is not None), default=None)
+
     def _fire_due(self) -> None:
         self._upkeep.make_room()
-        self._maintenance.fire((), time.perf_counter())
+        if self._maintenance.goals.is_due():
+            self._maintenance.fire((), time.perf_counter())
+            self._unshare()
+        if self._maintenance.memory.idleness.is_due():
+            self._maintenance.memory.rebalance()
 
     def _add_table(self, schema: TableSchema) -> None:
         self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])

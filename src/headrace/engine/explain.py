@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.engine.definition import PlannedView
+from headrace.engine.definition import ModelRequest, PlannedView
 from headrace.engine.memory_report import memory_section
 from headrace.engine.reader import Reader
 from headrace.engine.sharing_report import shared_section
+from headrace.explain.parts import Fact, Section
 from headrace.explain.report import Report, Size, Subject
 from headrace.operators.kernel import ViewKernel
 from headrace.relation.schema import TableSchema
@@ -43,6 +44,9 @@ def explain(access: Access, name: str, view: PlannedView) -> Report:
         memory = memory_section(name, view, access.catalogue, reader)
         if memory.parts:
             report = replace(report, sections=(memory, *report.sections))
+        learned = _learned(view)
+        if learned is not None:
+            report = replace(report, sections=(learned, *report.sections))
         if fresh is None:
             return report
         from headrace.engine.freshness_report import freshness_section
@@ -69,6 +73,17 @@ def known(name: str, view: PlannedView, reader: Reader, schemas: Mapping[str, Ta
         last_step=reader.summary,
     )
     return Known(subject, reader, schemas)
+
+
+def _learned(view: PlannedView) -> Section | None:
+    """What a model learns from the payload that is kept; None for what is no model."""
+    request = view.definition.request
+    if not isinstance(request, ModelRequest):
+        return None
+    from headrace.learn.registry import model_of
+
+    model = model_of(request.model)
+    return Section("model", (Fact("learns", f"{model.says()}; it is fitted when it is read, from the answer alone"),))
 
 
 def _size(view: str, part: str, reader: Reader) -> Size:

@@ -58,7 +58,7 @@ def rebuild(
     program_of : the program that runs such a kernel over the tables that it reads.
     """
     whole = replace(kernel.alone, followers=(), unkept=frozenset())
-    if step_runner.executor == "inline" or (step_runner.executor == "auto" and step_runner.local):
+    if step_runner.in_driver:
         here = replace(whole, rebuild=rebuild_of(whole, wanted, kernel.arrangements))
         program = program_of(here)
         if not any(view.prefix is not None for task in program.tables for view in task.views):
@@ -85,9 +85,12 @@ def recompute(
 
 def can_recompute(step_runner: StepRunner, kernel: TreeView) -> bool:
     """Whether the driver can compute the answer of a view by kernels alone."""
-    here = step_runner.executor == "inline" or (step_runner.executor == "auto" and step_runner.local)
     routes = kernel.placement.routes.values()
-    return here and not any(map(why_catalyst, kernel.sides)) and all(route.catalyst is None for route in routes)
+    return (
+        step_runner.in_driver
+        and not any(map(why_catalyst, kernel.sides))
+        and all(route.catalyst is None for route in routes)
+    )
 
 
 def _filled(step_runner: StepRunner, program: Program, columns: Columns, views: Views) -> BucketResult:
@@ -104,8 +107,7 @@ def _filled(step_runner: StepRunner, program: Program, columns: Columns, views: 
 
 def _read_by_workers(step_runner: StepRunner, program: Program, columns: Columns) -> BucketResult:
     # On a local master a job would run on the driver's own cores, and what it exchanges would go through the JVM.
-    here = step_runner.executor == "auto" and (step_runner.local or _few(step_runner, program))
-    if here or step_runner.executor == "inline":
+    if step_runner.in_driver or (step_runner.executor == "auto" and _few(step_runner, program)):
         return fill_inline(program, columns, step_runner.threads)
     tasks = step_runner.spark.sparkContext.defaultParallelism
     by_tasks = replace(program, owes=False)

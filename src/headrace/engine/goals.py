@@ -16,7 +16,7 @@ from typing import Any
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
 from headrace.engine.pacing import Learnt, Pacing
-from headrace.engine.pacing_together import Planned, together
+from headrace.engine.pacing_together import Planned, Together, together
 from headrace.engine.recompute import Recomputed, Recomputer
 from headrace.engine.step_runner import NOT_COMMITTED, StepRunner, translating_spark_errors
 from headrace.engine.store import Store
@@ -42,6 +42,7 @@ from headrace.thrifty.schedule import (
     now,
     paths_due,
     progress_of,
+    wakes_at,
 )
 
 MakeSharedProgram = Callable[[str, Arrangements], Program]
@@ -104,6 +105,7 @@ class Goals:
         self._recomputer = recomputer
         self._windows = windows
         self.pacing = Pacing(step_runner.threads)
+        self.planned_together: Together | None = None  # by the last trigger, until sharing has been considered again
         self.subplans = WaitingSubplans(catalogue, store, self.pacing, self._run)
 
     def of(self, name: str) -> Freshness | None:
@@ -119,6 +121,16 @@ class Goals:
     def progress(self, name: str) -> Progress:
         """How far a view is."""
         return progress_of(self._store.snapshot.goals, name)
+
+    def wakes_at(self) -> int | None:
+        """When the first view is due; None if none will be by the clock alone."""
+        found = (wakes_at(fresh, self.progress(name)) for name, fresh in self.waiting.items())
+        return min((at for at in found if at is not None), default=None)
+
+    def is_due(self) -> bool:
+        """Whether the trigger of a view is due by the clock."""
+        at = self.wakes_at()
+        return at is not None and at <= now()
 
     def set_paces(self, name: str, paces: Mapping[str, int], expected: int) -> None:
         """Flush each path of a view so often per trigger, and expect so many rows until the next one."""
@@ -204,7 +216,8 @@ class Goals:
             for name, read in below.items()
             if read & news and (fresh := self.of(name)) is not None
         }
-        for name, (paces, learnt) in together(views).items():
+        self.planned_together = together(views)
+        for name, (paces, learnt) in (self.planned_together.results if self.planned_together else {}).items():
             out.progress[name] = replace(out.progress[name], paces=paces)
             out.learnt[name] = learnt.to_json()
 
@@ -244,7 +257,7 @@ class Goals:
         left = credit(fresh.goal, progress, at, spent) if isinstance(fresh.goal, Budget) else 0.0
         known = self.learnt(name)
         met = goal_met(fresh, progress, moment.began, at, left)
-        if isinstance(fresh.goal, FinalWork) and known is not None:
+        if isinstance(fresh.goal, FinalWork) and known is not None and known.share is not None:
             met = spent <= fresh.goal.share * known.batch
         step = self._store.snapshot.step + 1
         after = progress.trigger(at, step, spent, time.perf_counter() - start, met, left)
@@ -267,7 +280,7 @@ class Goals:
         if known is None:
             return self.pacing.first(view, fresh)
         if self.subplans.of(view) and (shared := together({name: Planned(view, fresh, known)})):
-            return dict(shared[name][0])
+            return dict(shared.results[name][0])
         found = self.pacing.under(known, fresh, self.progress(name))
         if not found.feasible and fresh.infeasible == FAIL:
             raise SchemaError(
@@ -333,12 +346,6 @@ class Goals:
         except NeedsCatalyst:
             return run(kernel.evaluated_by_catalyst())
 
-    @property
-    def _by_job(self) -> bool:
-        """Whether flushes may run as jobs of Spark."""
-        runner = self._step_runner
-        return runner.executor == "spark" or (runner.executor == "auto" and not runner.local)
-
     def _clock(self, view: PlannedView) -> Callable[[], float]:
         """Start counting the CPU seconds of a flush: of this thread, and of Spark's JVM if it has a part in the work.
 
@@ -346,13 +353,13 @@ class Goals:
         """
         kernel, spark = view.kernel, self._step_runner.spark
         asked = isinstance(kernel, TreeView) and any(r.catalyst for r in kernel.placement.routes.values())
-        with_jvm = asked or isinstance(kernel, Recomputed) or self._by_job
+        with_jvm = asked or isinstance(kernel, Recomputed) or not self._step_runner.in_driver
         own, jvm = time.thread_time(), java_cpu(spark) if with_jvm else 0.0
         return lambda: time.thread_time() - own + (java_cpu(spark) - jvm if with_jvm else 0.0)
 
     def _run(self, program: Program) -> BucketResult:
         runner = self._step_runner
-        jobs = (lambda ready: jobs_of(runner.spark, ready)) if self._by_job else None
+        jobs = (lambda ready: jobs_of(runner.spark, ready)) if not self._step_runner.in_driver else None
         return translating_spark_errors(lambda: flush(program, runner.threads, jobs))
 
     def _window_ended(self, name: str, view: PlannedView, watermarks: Mapping[str, int]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from headrace.engine import frames
 from headrace.engine.access import Access
 from headrace.engine.answers import Answer, GroupsAnswer
 from headrace.engine.catalogue import Entry
-from headrace.engine.definition import SparkAnswer, SqlAnswer
+from headrace.engine.definition import ResultAnswer, SparkAnswer, SqlAnswer, SqlRequest
 from headrace.engine.kept_handle import KeptHandle
 from headrace.engine.reader import Reader
 from headrace.errors import SchemaError
+from headrace.relation.duration import Duration
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import DIFF, TableSchema
 
@@ -107,18 +108,22 @@ class AnswerHandle(KeptHandle):
     @property
     def rows(self) -> int:
         """How many rows the view has now."""
-        self._entry.check_there()
+        self._before_reading()
         return self._access.state.read(self._answer.rows)
+
+    def count(self) -> int:
+        """How many rows the view has now; of a factorized result, a sum that is kept, so that no row is listed."""
+        return self.rows
 
     def to_df(self) -> DataFrame:
         """The view as of the last step, as a Spark DataFrame; later steps do not change it."""
-        self._entry.check_there()
+        self._before_reading()
         reader = self._access.state.reader()
         return reader.held_by(self._answer.frame(reader, self._access.needing("a DataFrame is Spark's").spark))
 
     def to_arrow(self) -> pa.Table:
         """The view as of the last step (`as_of`, if it has a goal), in the order of its ORDER BY if it has one."""
-        self._entry.check_there()
+        self._before_reading()
         return self._access.state.read(self._answer.table)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -139,7 +144,7 @@ class AnswerHandle(KeptHandle):
 
         Their order is that of the state, unless the view has an ORDER BY or a LIMIT: then all rows are read first.
         """
-        self._entry.check_there()
+        self._before_reading()
         if rows < 1:
             raise SchemaError(f"batches of {rows} rows hold nothing", way_out="ask for 1 row or more")
         return self._batches(rows)
@@ -157,8 +162,20 @@ class AnswerHandle(KeptHandle):
 
         Of a view with a goal, the changes of its last trigger.
         """
-        self._entry.check_there()
+        self._before_reading()
         return self._access.state.read(self._answer.changes)
+
+    def _before_reading(self) -> None:
+        """Bring a lazy view up to date, if its engine may write."""
+        self._entry.check_there()
+        request = self.planned.definition.request
+        if (
+            isinstance(request, SqlRequest)
+            and request.lazy
+            and self._access.may_write
+            and self.progress.first is not None
+        ):
+            self._access.control.refresh(self.name)
 
 
 class View(AnswerHandle):
@@ -166,6 +183,36 @@ class View(AnswerHandle):
 
     def __init__(self, access: Access, entry: Entry) -> None:
         super().__init__(access, entry, _answer(access, entry))
+
+    def multiplicities(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """List the rows of the view as `enumerate` does, each with how often it occurs.
+
+        A factorized result lists a row of its join once, however often it occurs; other views list each copy.
+        """
+        if not isinstance(self.planned.answer, ResultAnswer) or self._answer.needs_all:
+            yield from ((row, 1) for row in self.enumerate())
+            return
+        from headrace.engine.results import EnumeratedAnswer
+
+        assert isinstance(self._answer, EnumeratedAnswer)
+        self._before_reading()
+        with self._access.state.reader() as reader:
+            for rows in self._answer.counted(reader, 8_192):
+                times = rows.column(DIFF).to_pylist()
+                yield from zip(rows.drop_columns([DIFF]).to_pylist(), times, strict=True)
+
+    @property
+    def idle_after(self) -> Duration | None:
+        """After how long without rows in its tables the view keeps only the state that the next change needs.
+
+        Assign a duration, as in `view.idle_after = "10 minutes"`, to change it; None for never.
+        """
+        return self.planned.definition.idle_after
+
+    @idle_after.setter
+    def idle_after(self, wait: str | timedelta | Duration | None) -> None:
+        self._entry.check_there()
+        self._access.control.set_idle_after(self.name, None if wait is None else Duration.parse(wait))
 
     def finals(self, since: int = 0) -> Finals:
         """The rows of windows that have closed, with `__step`: which step closed each. No later step changes them.
@@ -245,6 +292,10 @@ def _answer(access: Access, entry: Entry) -> Answer:
     answer = entry.planned.answer
     if isinstance(answer, SqlAnswer):
         return GroupsAnswer(entry.name, answer.layout, answer.analysed, access)
+    if isinstance(answer, ResultAnswer):
+        from headrace.engine.results import EnumeratedAnswer
+
+        return EnumeratedAnswer(entry.name, answer.layout, answer.analysed, access, answer.view)
     assert isinstance(answer, SparkAnswer)  # no other view is of SQL
     from headrace.engine.recomputed import StoredAnswer
 

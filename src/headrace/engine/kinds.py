@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from headrace.thrifty.strategy import WINDOW_JOIN
+from headrace.thrifty.strategy import MATRIX_CHAIN, WINDOW_JOIN
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 _HANDLES = {
     "view": "headrace.engine.handles:View",
     "covariance": "headrace.engine.models:Covariance",
-    "model": "headrace.engine.models:Model",
+    "model": "headrace.engine.model_handle:Model",
+    MATRIX_CHAIN: "headrace.engine.matrix_chains:MatrixChain",
     WINDOW_JOIN: "headrace.engine.window_joins:WindowJoinView",
 }
 

@@ -18,14 +18,16 @@ from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
-from headrace.engine.opening import location_at
+from headrace.engine.opening import AUTO, location_at
 from headrace.engine.sharing import shared_from_json
+from headrace.engine.sharing_report import engine_report
 from headrace.engine.status import status_of
 from headrace.engine.store import Store
 from headrace.relation.schema import TableSchema
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
+    from headrace.explain.report import Report
 
 
 class Look:
@@ -45,6 +47,11 @@ class Look:
         """Tables, views, sources and sizes, as plain values."""
         list(self.views.values())  # all of them have to be in the catalogue
         return self._store.read(lambda reader: status_of(self._catalogue, reader))
+
+    def explain(self) -> Report:
+        """Report on all views together; as whoever opens the location without wishes of their own would share."""
+        list(self.views.values())
+        return self._store.read(lambda reader: engine_report(self._catalogue, reader, AUTO))
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns one line per problem."""

@@ -7,11 +7,13 @@ from typing import Any
 
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
+from headrace.engine.idleness import Activity
 from headrace.engine.reader import Reader
 from headrace.engine.state_budget import why_never
 from headrace.explain.parts import Fact, Section, Table
 from headrace.operators.dropping import Holding, holdings, needed
 from headrace.operators.tree_view import TreeView
+from headrace.relation.duration import Duration
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.keep.prediction import Change, Prediction
 from headrace.thrifty.keep.sizes import size_text
@@ -30,6 +32,7 @@ def memory_status(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "dropped": dropped,
         "expected": {table: [change.inserted, change.deleted] for table, change in prediction.next().items()},
         "expected_by": "user" if prediction.said is not None else "history",
+        "idle": sorted(Activity.from_json(told).idle),
         "prediction_error": prediction.error,
         "unexpected_steps": prediction.missed,
         "next_step_seconds": told.get("next_step"),
@@ -46,18 +49,22 @@ def kept_bytes(catalogue: Catalogue, reader: Reader) -> int:
 
 
 def memory_section(name: str, view: PlannedView, catalogue: Catalogue, reader: Reader) -> Section:
-    """What EXPLAIN says of the arrangements of a view under a budget; nothing if there is none."""
-    budget = reader.memory.get("budget")
+    """What EXPLAIN says of the arrangements of a view that may drop some; nothing if it keeps all in any case."""
+    budget, waits = reader.memory.get("budget"), view.definition.idle_after
     unkept = reader.unkept.get(name, {})
-    if (budget is None and not unkept) or not isinstance(view.kernel, TreeView):
+    if (budget is None and not unkept and waits is None) or not isinstance(view.kernel, TreeView):
         return Section("memory", ())
-    never = why_never(view, catalogue)
+    is_idle = name in Activity.from_json(reader.memory).idle
+    never = why_never(view, catalogue, is_idle=is_idle)
     own = [one for one in holdings(view.kernel) if not set(one.parts).isdisjoint(unkept)]
-    read = needed(view.kernel, Prediction.from_json(reader.memory.get("prediction", {})).next() or view.tables)
+    prediction = Prediction.from_json(reader.memory.get("prediction", {}))
+    read = needed(view.kernel, prediction.next() or (() if is_idle else view.tables))
     rows = tuple((*_row(one, unkept), _why(one, read, unkept, budget)) for one in own)
     limit = "there is no budget now" if budget is None else f"{size_text(budget)} for all views and subplans"
     facts = [Fact("budget", f"{limit}; {size_text(kept_bytes(catalogue, reader))} are kept")]
-    facts.append(Fact("expected", expected_words(Prediction.from_json(reader.memory.get("prediction", {})))))
+    if waits is not None:
+        facts.append(Fact("idle after", _idle_words(waits, is_idle)))
+    facts.append(Fact("expected", expected_words(prediction, is_idle=is_idle)))
     if never is not None:
         facts.append(Fact("drops", f"nothing: {never}"))
     elif not rows:
@@ -70,9 +77,17 @@ def memory_section(name: str, view: PlannedView, catalogue: Catalogue, reader: R
     return Section("memory", tuple(facts))
 
 
-def expected_words(prediction: Prediction) -> str:
+def _idle_words(waits: Duration, is_idle: bool) -> str:
+    if is_idle:
+        return f"{waits} without rows: it is idle now, and keeps only what the expected change needs"
+    return f"{waits} without rows: then it keeps only what the expected change needs"
+
+
+def expected_words(prediction: Prediction, *, is_idle: bool) -> str:
     """Which changes are expected next, by whom, and how far off that was."""
     found = prediction.next()
+    if not found and is_idle:
+        return "no change"
     if not found:
         return "a little of every table, because nothing is known yet"
     words = ", ".join(f"{_rows_words(change)} of {table}" for table, change in found.items())

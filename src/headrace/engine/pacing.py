@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from headrace.engine.definition import PlannedView
-from headrace.engine.pacing_together import learnt_below
+from headrace.engine.pacing_together import fed_by, learnt_below
 from headrace.engine.seen_trigger import Trigger
 from headrace.operators.kernel import Traffic
 from headrace.operators.tree_view import TreeView
@@ -68,6 +68,7 @@ class Learnt:
     forecast : for the next trigger, by operator: rows that it takes, and CPU seconds (those of flushes under -1).
     below : the shared subplans that waited with the view, as `engine.pacing_together` knows them.
     below_final : the part of `estimated` that these do.
+    fed : per path, what these gave when the rows of the path were counted.
     operators : of the last trigger, by operator: rows that were forecast, rows that it took, CPU seconds that were
         forecast, CPU seconds that it took; the forecasts are None for the first trigger.
     """
@@ -87,6 +88,7 @@ class Learnt:
     operators: Mapping[str, tuple[float | None, float, float | None, float]] = field(default_factory=dict)
     below: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     below_final: float = 0.0
+    fed: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The values that the log keeps."""
@@ -195,7 +197,9 @@ class Pacing:
         progress : before the trigger, with the rows that it had.
         """
         trigger = self.last.get(name)
-        if trigger is None or not isinstance(view.kernel, TreeView) or not _is_paced(fresh) or not progress.rows:
+        if trigger is None or not isinstance(view.kernel, TreeView) or not progress.rows:
+            return None
+        if not (_is_paced(fresh) or trigger.below):  # what others share with the view is planned with it
             return None
         if known is not None and not self._is_news(trigger, progress, known):
             last = _last(trigger, progress, known.batch)
@@ -213,9 +217,17 @@ class Pacing:
             for subplan, one in trigger.below.items()
             if one.kernel is not None and len(one.flushes) < _MOST_FLUSHES
         }
-        after = Learnt(next_trigger(seen), measured, passes, progress.rows, held=progress.held, below=below)
+        after = Learnt(
+            next_trigger(seen),
+            measured,
+            passes,
+            progress.rows,
+            held=progress.held,
+            below={subplan: said for subplan, (_, said) in below.items()},
+            fed=fed_by(kernel, trigger, {subplan: plan for subplan, (plan, _) in below.items()}, progress.paces),
+        )
         search = after.search
-        share, found = _searched(search, fresh, progress)
+        share, found = _searched(search, fresh, progress) if _is_paced(fresh) else (None, _batch(search))
         took = time.perf_counter() - start + (0.0 if known is None else known.planning)
         whole = search.everything / 1e6
         after = replace(
@@ -229,13 +241,13 @@ class Pacing:
             forecast=_forecast(found),
             operators=_by_operator(trigger, {} if known is None else known.forecast),
         )
-        return dict(zip(after.plan.paths, found.paces, strict=True)), after
+        return dict(zip(after.plan.paths, found.paces, strict=True)) if _is_paced(fresh) else progress.paces, after
 
     def under(self, known: Learnt, fresh: Freshness, progress: Progress) -> Chosen:
         """The paces for a goal, given what is known."""
         search = known.search
         if not _is_paced(fresh):
-            return Chosen(search.batch, search.cost(search.batch), True)
+            return _batch(search)
         return _searched(search, fresh, progress)[1]
 
     def _is_news(self, trigger: Trigger, progress: Progress, known: Learnt) -> bool:
@@ -289,6 +301,11 @@ def _is_paced(fresh: Freshness) -> bool:
         or isinstance(goal, TargetLag)
         or (isinstance(goal, Budget) and fresh.trigger is not None)
     )
+
+
+def _batch(search: Search) -> Chosen:
+    """Everything at the trigger."""
+    return Chosen(search.batch, search.cost(search.batch), True)
 
 
 def _searched(search: Search, fresh: Freshness, progress: Progress) -> tuple[float | None, Chosen]:

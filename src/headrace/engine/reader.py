@@ -35,6 +35,11 @@ class Readers(Protocol):
         """A reader of the current snapshot for numbers only: its files may be deleted at any moment."""
         ...
 
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing is ever committed here."""
+        ...
+
     def reader(self) -> Reader:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         ...
@@ -71,6 +76,21 @@ class Reader:
     def buckets(self) -> int:
         """Number of hash partitions of all state."""
         return self._buckets
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot itself."""
+        return self._snapshot
+
+    @property
+    def unmerged(self) -> list[str]:
+        """The views that have still to be merged with others."""
+        return self._snapshot.unmerged
+
+    @property
+    def unshared(self) -> list[Any]:
+        """What was taken apart and stays so, as the log has it."""
+        return self._snapshot.unshared
 
     @property
     def arrangements(self) -> Arrangements:

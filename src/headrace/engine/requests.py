@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from headrace.engine.definition import Definition, ModelRequest, MomentsRequest, SqlRequest, VariableOrder, Wishes
-from headrace.engine.models import settings
+from headrace.engine.definition import (
+    LISTING,
+    Definition,
+    ModelRequest,
+    MomentsRequest,
+    SqlRequest,
+    VariableOrder,
+    Wishes,
+)
 from headrace.engine.opening import one_of
 from headrace.errors import SchemaError
-from headrace.learn.regression import LinearRegression
-from headrace.thrifty.strategy import RECOMPUTE
+from headrace.learn.learner import NUMBERS, Learner
+from headrace.learn.registry import settings_of
+from headrace.thrifty.goal import Freshness, Manual
+from headrace.thrifty.strategy import FACTORIZED, RECOMPUTE
 
 _REFRESH = ("auto", "incremental", "full")
+_WHEN = ("eager", "lazy")  # when a view is refreshed, rather than how
+_REPRESENTATIONS = (LISTING, FACTORIZED)
 
 
 def view_request(
@@ -23,15 +35,35 @@ def view_request(
     order: VariableOrder | None,
     partition: str | None,
     final: bool,
+    representation: str = LISTING,
 ) -> Definition:
     """The definition of a SQL view."""
-    return Definition(SqlRequest(sql, _wishes(name, strategy, refresh, order, partition), final))
+    one_of("refresh", refresh, (*_REFRESH, *_WHEN))
+    one_of("representation", representation, _REPRESENTATIONS)
+    wishes = _wishes(name, strategy, "auto" if refresh in _WHEN else refresh, order, partition)
+    if representation != LISTING and refresh == "full":
+        raise SchemaError(
+            f"view {name!r}: refresh='full' has Spark list all rows, so nothing is factorized",
+            way_out="leave refresh or representation out; refresh='lazy' lets changes wait until the view is read",
+        )
+    return Definition(SqlRequest(sql, replace(wishes, representation=representation), final, refresh == "lazy"))
+
+
+def refreshed(name: str, refresh: str, freshness: Freshness | None) -> Freshness | None:
+    """How fresh a view has to be, if its user says when it is refreshed: by every step, or when it is read."""
+    if refresh in _WHEN and freshness is not None:
+        raise SchemaError(
+            f"view {name!r}: refresh={refresh!r} and the goal {freshness} both say when it is refreshed",
+            way_out="leave one of the two out",
+        )
+    return Freshness(Manual()) if refresh == "lazy" else freshness
 
 
 def covariance_request(
     name: str,
     over: str,
     features: Sequence[str] | None,
+    categorical: Sequence[str] = (),
     *,
     strategy: str,
     refresh: str,
@@ -40,13 +72,15 @@ def covariance_request(
 ) -> Definition:
     """The definition of moments."""
     wishes = _wishes(name, strategy, refresh, order, partition)
-    return Definition(MomentsRequest(over, wishes, None if features is None else tuple(features)))
+    asked = None if features is None else tuple(features)
+    return Definition(MomentsRequest(over, wishes, asked, _names(name, categorical), texts=True))
 
 
 def model_request(
     name: str,
-    model: LinearRegression,
+    model: Learner,
     over: str,
+    categorical: Sequence[str] = (),
     *,
     strategy: str,
     refresh: str,
@@ -54,13 +88,22 @@ def model_request(
     partition: str | None,
 ) -> Definition:
     """The definition of a model."""
-    if not isinstance(model, LinearRegression):
-        raise SchemaError(
-            f"model {name!r}: {model!r} is no model", way_out="pass one, as in hr.LinearRegression(label='price')"
-        )
-    features = None if model.features is None else (*model.features, model.label)
+    settings = settings_of(name, model)
     wishes = _wishes(name, strategy, refresh, order, partition)
-    return Definition(ModelRequest(over, wishes, features, settings(model)))
+    needs, chosen = model.needs(), _names(name, categorical)
+    if chosen and needs.takes == NUMBERS:
+        raise SchemaError(
+            f"model {name!r}: categorical={list(chosen)!r}, and {type(model).__name__} learns from numbers",
+            way_out="leave it out, or SELECT a number for it, as in CASE WHEN ... THEN 1 ELSE 0 END",
+        )
+    texts = needs.takes != NUMBERS
+    return Definition(ModelRequest(over, wishes, needs.columns, settings, categorical=chosen, texts=texts))
+
+
+def _names(name: str, categorical: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(categorical, str):
+        raise SchemaError(f"view {name!r}: categorical={categorical!r}", way_out=f"pass a list: [{categorical!r}]")
+    return tuple(categorical)
 
 
 def _wishes(name: str, strategy: str, refresh: str, order: VariableOrder | None, partition: str | None) -> Wishes:

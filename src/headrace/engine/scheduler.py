@@ -1,6 +1,6 @@
-"""The scheduler: fires the triggers of views that are due by the clock, one after the other.
+"""The scheduler: does what is due by the clock, such as the triggers of views, one after the other.
 
-A thread sleeps until the first view is due. Whatever a step does may change that, so every step wakes it up. A view
+A thread sleeps until something is due. Whatever a step does may change that, so every step wakes it up. A view
 whose trigger fails says so itself (`View.problem`) and is tried again later; what else goes wrong is kept here, shown
 in `Engine.status`, and raised by `Engine.stop`.
 """
@@ -11,9 +11,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from headrace.engine.goals import Goals
 from headrace.errors import HeadraceError, StepFailedError
-from headrace.thrifty.schedule import now, wakes_at
+from headrace.thrifty.schedule import now
 
 _LOG = logging.getLogger("headrace")
 _PATIENCE = 0.05  # seconds until a scheduler that waits for a step looks whether it is stopped
@@ -22,16 +21,17 @@ _PAUSE = 1.0  # seconds after an error
 
 
 class Scheduler:
-    """Fires the triggers of one engine.
+    """Does what is due by the clock, for one engine.
 
     Parameters
     ----------
+    next_due : when something will be due, in microseconds since 1970; None if nothing will be by the clock alone.
     lock : whoever commits holds it.
-    fire : fires what is due.
+    fire : does what is due.
     """
 
-    def __init__(self, goals: Goals, lock: threading.RLock, fire: Callable[[], object]) -> None:
-        self._goals = goals
+    def __init__(self, next_due: Callable[[], int | None], lock: threading.RLock, fire: Callable[[], object]) -> None:
+        self._next = next_due
         self._lock = lock
         self._fire = fire
         self._changed = threading.Condition()
@@ -67,11 +67,6 @@ class Scheduler:
             raise StepFailedError(
                 f"a trigger could not be fired: {trouble}", way_out="call refresh() on the view to see all of it"
             ) from trouble
-
-    def _next(self) -> int | None:
-        """When the first view is due; None if none will be by the clock alone."""
-        found = (wakes_at(fresh, self._goals.progress(name)) for name, fresh in self._goals.waiting.items())
-        return min((at for at in found if at is not None), default=None)
 
     def _run(self) -> None:
         while True:

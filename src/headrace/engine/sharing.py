@@ -1,14 +1,15 @@
 """Shared subplans of an engine: what views have in common is kept once, and each of them reads it.
 
 A view is made alone. Then its operators are compared with those of the other views, and joins that are the same but for
-filters and projections become one shared subplan. It is filled from the tables; the operators of its members that it
-stands for lose their state, and all others keep theirs. So an answer never changes by sharing.
+filters and projections become one shared subplan. State that the old plan has anywhere is taken over (`moving`), and
+only the rest is filled; the operators that the subplan stands for lose their state, and all others keep theirs. So an
+answer never changes by sharing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,14 +17,16 @@ import pyarrow as pa
 from headrace.engine import frames
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.moving import Moves, moves_of
 from headrace.engine.opening import EXACT, OFF
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.store import Store
+from headrace.engine.unsharing import taken_apart
 from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
-from headrace.runtime.program import arrangements_kept, arrangements_waiting
 from headrace.thrifty.schedule import LEARNING, expected_rows
+from headrace.thrifty.share.apart import Apart, still_apart
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.orders import Manner
@@ -36,6 +39,22 @@ if TYPE_CHECKING:
     from headrace.thrifty.statistics import Statistics
 
 _SAMPLED = 2_000  # rows of a table by which conditions are compared
+
+
+@dataclass(frozen=True)
+class Change:
+    """Another plan of what views share, and how the state of the old plan becomes that of the new one.
+
+    Parameters
+    ----------
+    apart : what the new plan keeps apart.
+    """
+
+    before: Mapping[str, Shared]
+    after: Mapping[str, Shared]
+    views: Mapping[str, PlannedView]
+    moves: Moves
+    apart: tuple[Apart, ...]
 
 
 class Sharing:
@@ -62,38 +81,131 @@ class Sharing:
         self._statistics = statistics
         self.mode = mode
 
-    def update(self, without: Collection[str] = (), fresh: Collection[str] | None = None) -> None:
+    def update(
+        self,
+        without: Collection[str] = (),
+        fresh: Collection[str] | None = None,
+        apart: Sequence[Apart] | None = None,
+    ) -> None:
         """Share what can be shared now; views in `without` are kept alone.
 
         Where many views share already, only the views in `fresh` look for others; None stands for all views.
+
+        Parameters
+        ----------
+        apart : what was taken apart and stays so; as it is, if nothing is said.
         """
-        alone = set(without)
-        while True:
-            before, after, views = dict(self._catalogue.shared), self._planned(alone, fresh), self._catalogue.views
-            if after == before:
-                return
-            stuck = self._settled(before, after, views)
-            if stuck is None:
-                break
-            alone.add(stuck)
+        change = self.prepared(without, fresh, apart)
+        if change is not None:
+            self.make(change)
+        elif apart is not None:
+            self.remember(apart)
+
+    def make(self, change: Change, merged: Collection[str] = ()) -> None:
+        """Fill what a change needs, and commit it; `merged` are views for which nothing more has to be done."""
         try:
-            filled, dropped = self._moved(before, after, views)
-            goals = self._goals_after(after, views)
-            anew = {name for name in before if name not in after or after[name].kernel != before[name].kernel}
-            unkept = {name: {} for name in anew} | self._unkept_after(after, views)
-            what = {"buckets": filled, "dropped": tuple(dropped), "goals": goals, "unkept": unkept}
-            self._store.commit(self._store.next_record(shared=shared_to_json(after), **what))
+            with self._store.reader() as reader:
+                parts = [self._maintenance.states.fill_parts(one, reader.snapshot) for one in change.moves.filled]
+                self.commit(change, {name: states for one in parts for name, states in one.items()}, merged)
         except BaseException:
             self._store.roll_back()
             raise
+        self._store.remove_orphans()  # files that filling wrote on the way
+
+    def prepared(
+        self,
+        without: Collection[str] = (),
+        fresh: Collection[str] | None = None,
+        apart: Sequence[Apart] | None = None,
+    ) -> Change | None:
+        """What `update` would change; None if all is shared as it should be. Nothing waits where the plan changes."""
+        alone, apart = set(without), self.apart if apart is None else tuple(apart)
+        while True:
+            before, after, views = (
+                dict(self._catalogue.shared),
+                self._planned(alone, fresh, apart),
+                self._catalogue.views,
+            )
+            if after == before:
+                return None
+            stuck = self._settled(before, after, views)
+            if stuck is None:
+                moves = moves_of(before, after, views, self._store.snapshot)
+                return Change(before, after, views, moves, apart)
+            if stuck in alone:
+                return None  # its rows can go neither on nor back for now, so all stays as it is
+            alone.add(stuck)
+
+    def renewed(self, change: Change) -> Change | None:
+        """The same change after further steps; None if it does not fit any more, because views or plans have changed.
+
+        Nothing waits where the plan changes.
+        """
+        before, views = change.before, self._catalogue.views
+        if (
+            change.apart != self.apart
+            or dict(self._catalogue.shared) != before
+            or _plans(views) != _plans(change.views)
+        ):
+            return None
+        if self._settled(before, change.after, views) is not None:
+            return None
+        moves = moves_of(before, change.after, views, self._store.snapshot)
+        return replace(change, views=views, moves=moves) if moves == change.moves else None
+
+    def commit(self, change: Change, filled: Arrangements, merged: Collection[str] = ()) -> None:
+        """Change the plan, given the state that had to be filled, as of the last commit.
+
+        Parameters
+        ----------
+        merged : views for which nothing more has to be done.
+        """
+        before, after, views = change.before, change.after, change.views
+        anew = {name for name in before if name not in after or after[name].kernel != before[name].kernel}
+        self._store.commit(
+            self._store.next_record(
+                shared=shared_to_json(after),
+                buckets=change.moves.taken_in(self._store.snapshot) | filled,
+                dropped=change.moves.dropped,
+                goals=self._goals_after(after, views),
+                unkept={name: {} for name in anew} | self._unkept_after(after, views),
+                unshared=[one.to_json() for one in change.apart],
+                unmerged=[name for name in self._store.snapshot.unmerged if name not in merged],
+            )
+        )
         self._catalogue.share(after)
         for name, view in self._catalogue.views.items():
             if view.kernel != views[name].kernel:
                 self._maintenance.goals.pacing.forget(name)  # its operators are others from now on
         self._catalogue.leave_out(self._store.snapshot.unkept)
-        self._store.remove_orphans()  # state of operators that was filled along with what was missing
 
-    def _planned(self, alone: Collection[str], fresh: Collection[str] | None) -> dict[str, Shared]:
+    def better_apart(self) -> tuple[Apart, ...] | None:
+        """All that should be kept apart, if the last trigger has shown something new to be better apart."""
+        seen, self._maintenance.goals.planned_together = self._maintenance.goals.planned_together, None
+        if seen is None or self.mode == OFF:
+            return None
+        kernels = {name: view.kernel for name, view in self._catalogue.views.items() if name in seen.plan.views}
+        trees = {name: kernel.alone for name, kernel in kernels.items() if isinstance(kernel, TreeView)}
+        found = taken_apart(seen, self._catalogue.shared, trees, lambda: self.samples(trees))
+        return (*self.apart, *found) if found else None
+
+    @property
+    def apart(self) -> tuple[Apart, ...]:
+        """What was taken apart and stays so."""
+        return tuple(map(Apart.from_json, self._store.snapshot.unshared))
+
+    def forget(self, view: str) -> None:
+        """Forget what was taken apart because of the goal that a view had."""
+        self.remember(still_apart(self.apart, [view]))
+
+    def remember(self, apart: Sequence[Apart]) -> None:
+        """Note what is kept apart from now on."""
+        if tuple(apart) != self.apart:
+            self._store.commit(self._store.next_record(unshared=[one.to_json() for one in apart]))
+
+    def _planned(
+        self, alone: Collection[str], fresh: Collection[str] | None, apart: Sequence[Apart]
+    ) -> dict[str, Shared]:
         """What views should share, apart from those that are kept alone."""
         views = self._catalogue.views
         able = {name: view.kernel.alone for name, view in views.items() if name not in alone and self.may_share(view)}
@@ -106,7 +218,7 @@ class Sharing:
         goals = {name: goal for name in able if (goal := views[name].definition.freshness) is not None}
         patient = {name: self._eagerness(name, goal) for name, goal in goals.items()}
         known = self._known(able)
-        return planned(able, optional, self._work(able), self._catalogue.shared, known, fresh, patient)
+        return planned(able, optional, self._work(able), self._catalogue.shared, known, fresh, patient, apart)
 
     def _eagerness(self, name: str, fresh: Freshness) -> float:
         """How many times per step the joins of a view with a goal have to be brought up to date; 1 if not known."""
@@ -122,15 +234,19 @@ class Sharing:
         """Let changes go on that wait where the plan is about to change; gives a view whose changes cannot.
 
         Where a subplan gets other members or another form, what waits for it goes to the members that it has. Where a
-        subplan takes over operators of a view with a goal, what waits before these goes on to the operators above.
+        subplan takes over operators of a view with a goal, or hands them back, what waits before these goes on to the
+        operators above.
         """
         self._maintenance.settle([name for name, one in before.items() if after.get(name) != one], {})
         for name, view in views.items():
             kernel = view.kernel
             if view.definition.freshness is None or not isinstance(kernel, TreeView):
                 continue
-            leaving = kernel.own - replace(kernel.alone, given=given_to(name, after)).own
-            paths = [path.name for path in kernel.paths if path.number in leaving]
+            changed = replace(kernel.alone, given=given_to(name, after))
+            leaving = kernel.own - changed.own
+            # What another operator gives to a join does not wait there, as rows of a subplan do.
+            gone = kernel.holds.keys() - changed.holds.keys()
+            paths = [path.name for path in kernel.paths if path.number in leaving or path.name in gone]
             try:
                 if paths:
                     self._maintenance.settle((), {name: paths})
@@ -148,7 +264,9 @@ class Sharing:
             changed = replace(kernel.alone, given=given_to(name, after))
             if changed.holds.keys() != kernel.holds.keys():
                 progress = self._maintenance.goals.progress(name)
-                new = LEARNING if LEARNING in progress.paces.values() else 1
+                # Where a subplan is taken apart, its reader goes on at its pace until more is known.
+                left = [progress.paces.get(one.by, 1) for one in kernel.given.values()]
+                new = LEARNING if LEARNING in progress.paces.values() else max([1, *left])
                 paces = {path: progress.paces.get(path, new) for path in changed.holds} if progress.paces else {}
                 out[name] = replace(progress, paces=paces).to_json()
         return out
@@ -174,12 +292,13 @@ class Sharing:
 
         def work(blocks: Sequence[Block], manner: Manner) -> float:
             if not found:  # rows are read only if there are views to be compared
-                found.append(work_of(self._samples(views)))
+                found.append(work_of(self.samples(views)))
             return found[0](blocks, manner)
 
         return work
 
-    def _samples(self, views: Mapping[str, TreeView]) -> dict[str, Sample]:
+    def samples(self, views: Mapping[str, TreeView]) -> dict[str, Sample]:
+        """Some rows of each table that views read, and how many rows of it a step changes."""
         statistics = self._statistics()
         referred_to = {target for schema in self._catalogue.schemas.values() for _, target in schema.references}
         samples = {}
@@ -203,6 +322,22 @@ class Sharing:
             and all(schemas[table].kept for table in view.tables)
         )
 
+    @property
+    def tables(self) -> Collection[str]:
+        """The tables of the engine."""
+        return self._catalogue.schemas.keys()
+
+    @property
+    def able(self) -> list[str]:
+        """The views that may share subplans."""
+        return [name for name, view in self._catalogue.views.items() if self.may_share(view)]
+
+    def others(self, view: PlannedView) -> list[str]:
+        """The views that may share with a new one: they read some of the same tables."""
+        tables = {*view.tables}
+        found = self._catalogue.views.items()
+        return [name for name, one in found if not tables.isdisjoint(one.tables) and self.may_share(one)]
+
     def can_go_on(self, view: PlannedView) -> bool:
         """Whether a view may read what it reads of shared subplans now."""
         kernel = view.kernel
@@ -210,30 +345,9 @@ class Sharing:
             return True
         return self.may_share(view) and all(may_be_given(kernel.alone, number) for number in kernel.given)
 
-    def _moved(
-        self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]
-    ) -> tuple[Arrangements, list[str]]:
-        """The state that has to be filled, and the arrangements that are not needed any more."""
-        filled: Arrangements = {}
-        dropped: list[str] = []
-        for name, one in before.items():
-            if name not in after or after[name].kernel != one.kernel:
-                dropped += [*arrangements_kept(name, one.kernel), *arrangements_waiting(name, one.kernel)]
-        for name, one in after.items():
-            if name not in before or before[name].kernel != one.kernel:
-                filled |= self._maintenance.fill_shared(name, one.kernel)
-        for name, view in views.items():
-            kernel = view.kernel
-            if not isinstance(kernel, TreeView):
-                continue
-            changed = replace(kernel.alone, given=given_to(name, after))
-            had, has = (set(arrangements_kept(name, one)) for one in (kernel, changed))
-            dropped += sorted(had - has)
-            dropped += sorted({*arrangements_waiting(name, kernel)} - {*arrangements_waiting(name, changed)})
-            if has - had:
-                whole = self._maintenance.fill(name, replace(view, kernel=kernel.alone))[1]
-                filled |= {part: states for part, states in whole.items() if part in has - had}
-        return filled, [part for part in dropped if part not in filled]
+
+def _plans(views: Mapping[str, PlannedView]) -> dict[str, Any]:
+    return {name: (view.kernel, view.definition) for name, view in views.items()}
 
 
 def shared_to_json(shared: Mapping[str, Shared]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.engine.catalogue import Catalogue
@@ -13,22 +13,25 @@ from headrace.explain.graph import Edge, Graph, Node
 from headrace.explain.parts import Fact, Outline, Part, Section, Table
 from headrace.explain.report import Report
 from headrace.explain.words import counted, cut, listed, one_line
+from headrace.operators.naming import Naming
 from headrace.operators.traffic import cost_of
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Feed, Tree
+from headrace.plan.tree import Feed, Join, Tree
+from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.masks import is_mask
-from headrace.thrifty.share.orders import pairs_of
+from headrace.thrifty.share.orders import beginnings
 from headrace.thrifty.share.patience import can_wait, may_be_given
 from headrace.thrifty.share.plan import Shared
 
 _LONG = 160  # characters of a condition
 _WHY = {
-    AUTO: "joins that are the same but for the columns that views read are shared; where filters differ, if that is "
-    "estimated to be less work",
-    EXACT: "joins that are the same but for the columns that views read are shared",
+    AUTO: "joins and groups that are the same but for the columns that views read are shared; where filters differ, "
+    "if that is estimated to be less work",
+    EXACT: "joins and groups that are the same but for the columns that views read are shared",
     OFF: "sharing is off",
 }
+_UNMERGED = "it is new: what it has in common with others is merged in the background"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class SharedReport:
 
     Parameters
     ----------
-    operators : its own operators.
+    operators, are : how many operators it has, and which, in words.
     instead_of : the operators of its members that it stands for.
     differ_on : the tables on whose rows members have different conditions; their rows carry masks.
     rows, cpu : rows through its operators in the last step, and CPU seconds.
@@ -49,6 +52,7 @@ class SharedReport:
     views: tuple[str, ...]
     tables: tuple[str, ...]
     operators: int
+    are: str
     instead_of: int
     differ_on: tuple[str, ...]
     entries: int
@@ -59,8 +63,7 @@ class SharedReport:
     paces: Mapping[str, int]
 
     def __str__(self) -> str:
-        joins = counted(self.operators, "join")
-        said = f"{joins} over {listed(self.tables)} in place of {self.instead_of}, for {listed(self.views)}"
+        said = f"{self.are} over {listed(self.tables)} in place of {self.instead_of}, for {listed(self.views)}"
         if self.differ_on:
             said += f"; conditions on {listed(self.differ_on)} differ, so rows carry a mask of the views that want them"
         return f"{said}; {counted(self.entries, 'entry', 'entries')}, {self.bytes:,} bytes"
@@ -93,8 +96,10 @@ def shared_section(view: PlannedView, catalogue: Catalogue, reader: Reader) -> S
 
 def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
     """Report on all views of an engine: which subplans they share, and which of them share nothing, and why."""
+    apart = tuple(map(Apart.from_json, reader.unshared))
     found, views = shared_reports(catalogue, reader), catalogue.views
     alone = {name: _why_alone(view, catalogue, mode) for name, view in views.items() if not _sharing(view)}
+    alone |= {name: _UNMERGED for name in alone if name in reader.unmerged}
     saved = sum(one.instead_of - one.operators for one in found)
     sections = [Section(f"shared subplan {one.name}", tuple(_parts(one, catalogue))) for one in found]
     rows = tuple((name, why) for name, why in alone.items())
@@ -106,15 +111,49 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
         title=f"engine: {counted(len(views), 'view')}, {counted(len(found), 'shared subplan')}",
         kept=f"{reader.state_bytes:,} bytes in {counted(reader.buckets, 'bucket')}, of which shared subplans have "
         f"{sum(one.bytes for one in found):,}",
-        step=f"runs {counted(saved, 'join')} fewer than views that share nothing",
+        step=f"runs {counted(saved, 'operator')} fewer than views that share nothing",
         why=_WHY[mode],
         buckets=reader.buckets,
         arrangements=(),
-        sections=(*sections, *([Section("views that share nothing", (Table(("view", "why"), rows),))] if rows else [])),
-        graph=_graph(found, catalogue),
-        values={"shared": tuple(found), "alone": alone},
+        sections=(
+            *sections,
+            *_apart(apart),
+            *([Section("views that share nothing", (Table(("view", "why"), rows),))] if rows else []),
+        ),
+        graph=_graph(found, catalogue, apart),
+        values={"shared": tuple(found), "alone": alone, "apart": tuple(one.to_json() for one in apart)},
         last_step={key: value for key, value in reader.summary.items() if key != "operators"},
     )
+
+
+def _apart(found: Sequence[Apart]) -> Iterator[Section]:
+    """What was shared and is not any more, and why."""
+    for one in found:
+        paces = dict.fromkeys(one.views, 1) | dict(one.paces)
+        yield Section(
+            f"taken apart: {listed(one.tables)} for {listed(one.views)}",
+            (
+                Fact(
+                    "why",
+                    f"{_why_apart(one)}: {_work(one.before)} of work were estimated, and {_work(one.after)} apart",
+                ),
+                Fact("apart", listed([f"{view} needs it {counted(pace, 'time')}" for view, pace in paces.items()])),
+            ),
+        )
+
+
+def _why_apart(one: Apart) -> str:
+    if one.reached:
+        return (
+            f"at a trigger, {listed(one.reached)} had to wait for the rows of all of them, and "
+            f"{'misses its goal' if len(one.reached) == 1 else 'miss their goals'} by that"
+        )
+    often = f"the goal of {one.strictest} brought it up to date {one.pace} times until a trigger"
+    return f"{often}, for the rows of all of them"
+
+
+def _work(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
 
 
 def _one(name: str, catalogue: Catalogue, reader: Reader) -> SharedReport:
@@ -128,8 +167,9 @@ def _one(name: str, catalogue: Catalogue, reader: Reader) -> SharedReport:
         views=shared.views,
         tables=kernel.tree.tables,
         operators=len(kernel.tree.nodes),
-        instead_of=sum(member.joins for member in shared.members),
-        differ_on=tuple(dict.fromkeys(f.table for f in _leaves(kernel.tree) if any(map(is_mask, f.outputs)))),
+        are=_kinds(kernel.tree),
+        instead_of=sum(member.operators for member in shared.members),
+        differ_on=_differing(kernel.tree),
         entries=sum(run.rows for state in states for run in state.runs),
         bytes=sum(run.bytes for state in states for run in state.runs),
         rows=sum(rows for rows, _ in cost.values()),
@@ -137,6 +177,20 @@ def _one(name: str, catalogue: Catalogue, reader: Reader) -> SharedReport:
         eager=eager,
         paces={view: pace for view, pace in paces.items() if pace is not None},
     )
+
+
+def _differing(tree: Tree) -> tuple[str, ...]:
+    """The tables whose rows carry masks, or that groups read once per cluster of views."""
+    masked = [feed.table for feed in _leaves(tree) if any(map(is_mask, feed.outputs))]
+    ports = (port for node in tree.nodes for port in node.ports if len(port.feeds) > 1)
+    clustered = (feed.table for port in ports for feed in port.feeds if feed.producer is None)
+    return tuple(dict.fromkeys([*masked, *clustered]))
+
+
+def _kinds(tree: Tree) -> str:
+    joins = sum(isinstance(node, Join) for node in tree.nodes)
+    numbers = {"aggregate": len(tree.nodes) - joins, "join": joins}
+    return listed([counted(number, kind) for kind, number in numbers.items() if number])
 
 
 def _leaves(tree: Tree) -> Iterator[Feed]:
@@ -157,25 +211,25 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
     if not all(catalogue.schemas[table].kept for table in view.tables):
         return "one of its tables keeps no rows, from which a shared subplan could be filled"
     if not (blocks := blocks_of(view.kernel.tree)):
-        return "it has no inner join of tables by equal keys alone; other operators are not shared"
+        return "it has no inner join by equal keys alone, and no groups below its answer; nothing else is shared"
     if view.definition.freshness is not None and not _may_wait(view.kernel):
         return (
             "it has a goal, and rows that a shared subplan gave could not wait for it: on the way to its operators "
             "they may fail, or meet rows of a table"
         )
-    mine = _pairs(blocks)
+    mine = _beginnings(blocks)
     others = [
         name
         for name, other in catalogue.views.items()
-        if other is not view and isinstance(other.kernel, TreeView) and mine & _pairs(blocks_of(other.kernel.tree))
+        if other is not view and isinstance(other.kernel, TreeView) and mine & _beginnings(blocks_of(other.kernel.tree))
     ]
     if others:
-        return f"it has joins in common with {listed(others)}: to share them would be more work, as estimated"
-    return "no other view joins the same tables by the same keys"
+        return f"it has operators in common with {listed(others)}: to share them would be more work, as estimated"
+    return "no other view has the same joins or groups"
 
 
-def _pairs(blocks: Mapping[int, Block]) -> set[str]:
-    return {pair for block in blocks.values() for pair in pairs_of(block)}
+def _beginnings(blocks: Mapping[int, Block]) -> set[str]:
+    return {name for block in blocks.values() for name in beginnings(block)}
 
 
 def _may_wait(kernel: TreeView) -> bool:
@@ -192,8 +246,10 @@ def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
         sources = [
             feed.table if feed.producer is None else f"[{feed.producer}]" for p in node.ports for feed in p.feeds
         ]
-        text = getattr(node, "text", "")
-        lines.append((0, f"[{number}] {listed(sources)} on {cut(one_line(text), _LONG)}"))
+        text = cut(one_line(getattr(node, "text", "")), _LONG)
+        of = list(dict.fromkeys(sources))  # groups read a table once per cluster of views
+        what = f"{listed(sources)} on {text}" if isinstance(node, Join) else f"groups of {listed(of)}: {text}"
+        lines.append((0, f"[{number}] {what}"))
     yield Outline(tuple(lines))
     yield Table(("view", "operator", "given by", "rows"), tuple(_member_rows(shared, catalogue)))
 
@@ -203,24 +259,31 @@ def _member_rows(shared: Shared, catalogue: Catalogue) -> Iterator[tuple[str, st
     for member in shared.members:
         kernel = catalogue.views[member.view].kernel
         assert isinstance(kernel, TreeView)
-        inside = kernel.tree.from_top(member.number)
-        conditions = (f.condition for number, _, _, f in kernel.tree.feeds() if number in inside)
-        wanted = [one_line(condition.sql) for condition in conditions if condition is not None]
+        inside, naming = kernel.tree.from_top(member.number), Naming(kernel.tree)
+        conditions = (naming.condition(f) for number, _, _, f in kernel.tree.feeds() if number in inside)
+        wanted = [one_line(condition) for condition in conditions if condition is not None]
         yield member.view, f"[{member.number}]", f"[{member.feed.producer}]", cut(" AND ".join(wanted), _LONG) or "all"
 
 
-def _graph(found: list[SharedReport], catalogue: Catalogue) -> Graph:
+def _others(view: str, apart: Sequence[Apart]) -> Iterator[list[str]]:
+    """The views that a view has been taken apart from."""
+    return ([other for other in one.views if other != view] for one in apart if view in one.views)
+
+
+def _graph(found: list[SharedReport], catalogue: Catalogue, apart: Sequence[Apart]) -> Graph:
     """Views on top, shared subplans in the middle, tables below."""
     nodes: list[Node] = []
     edges: list[Edge] = []
     read: dict[str, None] = {}
     for name, view in catalogue.views.items():
-        nodes.append(Node(name, "view", 0, (name, view.definition.strategy), about=one_line(view.definition.sql)))
+        lines = (name, view.definition.strategy)
+        was = tuple(f"taken apart from {listed(others)}" for others in _others(name, apart))
+        nodes.append(Node(name, "view", 0, lines, was, about=one_line(view.definition.sql)))
         through = {side.table for side in view.kernel.sides}
         edges += [Edge(name, f"table {table}") for table in view.tables if table in through]
         read |= dict.fromkeys(table for table in view.tables if table in through)
     for one in found:
-        lines = (f"shared subplan {one.name}", f"{counted(one.operators, 'join')} in place of {one.instead_of}")
+        lines = (f"shared subplan {one.name}", f"{one.are} in place of {one.instead_of}")
         nodes.append(Node(one.name, "shared", 1, lines, (f"{one.bytes:,} bytes kept",), str(one)))
         edges += [Edge(view, one.name) for view in one.views]
         edges += [Edge(one.name, f"table {table}") for table in one.tables]

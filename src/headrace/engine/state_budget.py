@@ -8,14 +8,15 @@ leaves the state of one commit, and an answer never depends on what is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.chosen_states import Chosen, Settled, plans_of, present
 from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.idleness import Activity, Idleness
 from headrace.engine.store import Store
 from headrace.errors import SchemaError
 from headrace.operators.dropping import holdings, needed
@@ -26,10 +27,11 @@ from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, view_arrangement
 from headrace.runtime.runwriter import discard
 from headrace.thrifty.cost import UNITS
-from headrace.thrifty.keep.actions import Request
+from headrace.thrifty.keep.actions import Op, Request
 from headrace.thrifty.keep.policies import Policy, by_program, everything
 from headrace.thrifty.keep.prediction import Change, Prediction
-from headrace.thrifty.keep.selection import anew, best_cost, cost_of_one
+from headrace.thrifty.keep.selection import Key, anew, best_cost, cost_of_one, states_of
+from headrace.thrifty.keep.view_plan import ViewPlan
 from headrace.thrifty.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class StateBudget:
         self._store = store
         self._rebuild = rebuild
         self._can_recompute = can_recompute
+        self.idleness = Idleness(catalogue, store)
         self.budget: int | None = None
         self.policy: Policy = by_program
 
@@ -65,8 +68,9 @@ class StateBudget:
         return Prediction.from_json(self._store.snapshot.memory.get("prediction", {}))
 
     @property
-    def _is_off(self) -> bool:
-        return self.budget is None and not self._store.snapshot.unkept
+    def is_off(self) -> bool:
+        """Whether everything is kept, nothing has been dropped, and no view gets idle."""
+        return self.budget is None and not self._store.snapshot.unkept and self.idleness.is_off
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -74,26 +78,46 @@ class StateBudget:
         """The dropped parts that a step with changes of these tables reads, by view."""
         if not self._catalogue.unkept:
             return {}
-        found = {name: needed(kernel, tables) & kernel.unkept for name, kernel in self._holders().items()}
+        kernels, views = self._kernels(), self._catalogue.views
+        found = {}
+        for name in self._catalogue.unkept:
+            kernel = kernels[name]
+            read = needed(kernel, tables)
+            if read and name in views and views[name].definition.freshness is not None:
+                read = kernel.unkept  # once rows wait for the view, its state does not follow from its tables any more
+            found[name] = read & kernel.unkept
         return {name: parts for name, parts in found.items() if parts}
 
     def anew(self, read: Collection[str], came: Mapping[str, Change]) -> frozenset[str]:
         """Those of some views whose answers cost less to compute anew than by making again what they lack."""
-        able = self._recomputable().intersection(read)
+        activity = self.idleness.after(came)
+        able = self._recomputable(activity).intersection(read)
         if not able:
             return frozenset()
         snapshot = self._store.snapshot
-        holders = {name: kernel for name, kernel in self._holders().items() if name in able}
+        holders = {name: kernel for name, kernel in self._holders(activity).items() if name in able}
         plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, came, self._statistics(), able)
-        later = self._chosen({}, {}, self.prediction.after(came))
+        later, kept_later = self._later(holders, self.prediction.after(came), activity)
         found = set()
         for name, plan in plans.items():
             # What is made again now may serve the next step too; what is computed anew leaves nothing behind.
-            now, then = plan.plan(), later.plans[name].plan()
-            again = cost_of_one(now, present(plan), Request.DELTA) + best_cost(then, later.kept)
+            now, then = plan.plan(), later[name].plan()
+            again = cost_of_one(now, present(plan), Request.DELTA) + best_cost(then, kept_later)
             if anew(now) + best_cost(then, frozenset()) < again:
                 found.add(name)
         return frozenset(found)
+
+    def _later(
+        self, holders: Mapping[str, TreeView], prediction: Prediction, activity: Activity
+    ) -> tuple[Mapping[str, ViewPlan], frozenset[Key]]:
+        """Views at the change after the next one, and what would be kept for it."""
+        if self._store.snapshot.memory.get("missing", 1) or not self._still_holds(prediction, activity, {}):
+            chosen = self._chosen({}, {}, prediction, activity)
+            return chosen.plans, chosen.kept
+        snapshot, able = self._store.snapshot, holders.keys()
+        expected = self._expected(prediction)
+        plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, expected, self._statistics(), able)
+        return plans, frozenset().union(*(present(plan) for plan in plans.values()))
 
     def made_again(self, read: Mapping[str, Collection[str]]) -> Arrangements:
         """Make dropped parts again, as of the last step."""
@@ -109,28 +133,37 @@ class StateBudget:
         changed, again : the arrangements that the step changed, and those made again for it.
         anew : views that were computed anew: what they had kept is out of date.
         """
-        if self._is_off:
-            return Settled()
-        prediction = self.prediction.after(came)
-        if not again and not anew and self._still_holds(prediction, changed):
-            return Settled(memory={**self._store.snapshot.memory, "prediction": prediction.to_json()})
-        return self._chosen(changed, again, prediction, anew).settled
+        prediction, activity = self.prediction.after(came), self.idleness.after(came)
+        if not again and self._keep_nothing(anew) and self._still_holds(prediction, activity, changed):
+            news = {"prediction": prediction.to_json()} | activity.to_json()
+            return Settled(memory={**self._store.snapshot.memory, **news})
+        return self._chosen(changed, again, prediction, activity, anew).settled
 
-    def _still_holds(self, prediction: Prediction, changed: Arrangements) -> bool:
+    def _keep_nothing(self, names: Collection[str]) -> bool:
+        """Whether all state of some views was dropped before, so that none of it can be out of date."""
+        kernels = self._kernels()
+        return all(set(one.parts) <= kernels[name].unkept for name in names for one in holdings(kernels[name]))
+
+    def _still_holds(self, prediction: Prediction, activity: Activity, changed: Arrangements) -> bool:
         """Whether the last choice is good for the next change too: about the same is expected, and it fits."""
         memory, expected = self._store.snapshot.memory, prediction.next()
+        if self.idleness.committed.idle != activity.idle:
+            return False
+        if self.budget is None and not activity.idle and not self._store.snapshot.unkept:
+            return memory.get("budget") is None  # everything is kept, whatever comes
         planned: Mapping[str, float] = memory.get("planned", {})
         if memory.get("budget") != self.budget or not planned or planned.keys() != expected.keys():
             return False
         if any(not 0.5 <= change.rows / planned[table] <= 2.0 for table, change in expected.items()):
             return False
         states, size = self._store.snapshot.arrangements, 0
-        for name, kernel in self._holders().items():
+        holders = self._holders(activity)
+        for name, kernel in holders.items():
             for part in (part for one in holdings(kernel) for part in one.parts):
                 arrangement = view_arrangement(name, part)
                 buckets = {**states.get(arrangement, {}), **changed.get(arrangement, {})}
                 size += sum(run.bytes for state in buckets.values() for run in state.runs)
-        limit = self._fixed() + size
+        limit = self._fixed(holders) + size
         grown = size > _GROWN * memory["planned_bytes"]
         return not grown and (self.budget is None or limit <= self.budget)
 
@@ -144,24 +177,22 @@ class StateBudget:
 
     def rebalance(self, *, build: bool = False) -> None:
         """Choose again what is kept, as a commit of its own; `build` also makes what is wanted and was dropped."""
-        if self._is_off:
+        if self.is_off:
             return
-        self._restore(self._catalogue.unkept.keys() - self._holders().keys())
+        activity = self.idleness.after()
+        self.restore(*(self._catalogue.unkept.keys() - self._holders(activity).keys()))
         with self._undoing():
             again: Arrangements = {}
-            chosen = self._chosen({}, again, self.prediction)
+            chosen = self._chosen({}, again, self.prediction, activity)
             if build:
                 again = self._made_again(chosen.missing())
-                chosen = self._chosen({}, again, self.prediction)
+                chosen = self._chosen({}, again, self.prediction, activity)
             settled = chosen.settled
             self._store.commit(self._store.next_record(buckets=settled.stored({}), **settled.record()))
         self.happened(settled)
 
     def restore(self, *names: str) -> None:
         """Make all dropped arrangements of views and subplans again, because from now on they may not drop any."""
-        self._restore(names)
-
-    def _restore(self, names: Iterable[str]) -> None:
         wanted = {name: parts for name in names if (parts := self._catalogue.unkept.get(name))}
         if wanted:
             with self._undoing():
@@ -205,40 +236,64 @@ class StateBudget:
         found = {name: self._catalogue.shared_kernel(name) for name in self._catalogue.shared}
         return found | {n: kernel for n, kernel in self._catalogue.kernels.items() if isinstance(kernel, TreeView)}
 
-    def _holders(self) -> dict[str, TreeView]:
+    def _holders(self, activity: Activity) -> dict[str, TreeView]:
         """The views and shared subplans that may drop arrangements: their state follows from the rows of tables."""
         views, shared = self._catalogue.views, self._catalogue.shared
-        waiting = {name for name in shared if self._catalogue.shared_waits(name)}
-        waiting |= {name for name, view in views.items() if why_never(view, self._catalogue) is not None}
-        return {name: kernel for name, kernel in self._kernels().items() if name not in waiting}
+        never = {name for name in shared if self._catalogue.shared_waits(name)}
+        for name, view in views.items():
+            if why_never(view, self._catalogue, is_idle=name in activity.idle) is not None:
+                never.add(name)
+        return {name: kernel for name, kernel in self._kernels().items() if name not in never}
 
-    def _recomputable(self) -> frozenset[str]:
+    def _recomputable(self, activity: Activity) -> frozenset[str]:
         """The views whose answer the driver can compute anew: those that share nothing, by kernels alone."""
+        views = self._catalogue.views
         return frozenset(
             name
-            for name, kernel in self._holders().items()
+            for name, kernel in self._holders(activity).items()
             if kernel.answers and not kernel.given and self._can_recompute(kernel)
+            # Rows that come wait for a view with a goal, so no step computes its answer.
+            if views[name].definition.freshness is None
         )
 
     def _chosen(
-        self, changed: Arrangements, again: Arrangements, prediction: Prediction, anew: Collection[str] = ()
+        self,
+        changed: Arrangements,
+        again: Arrangements,
+        prediction: Prediction,
+        activity: Activity,
+        anew: Collection[str] = (),
     ) -> Chosen:
         snapshot = self._store.snapshot
         states = snapshot.arrangements | again
         states |= {name: states.get(name, {}) | buckets for name, buckets in changed.items()}
-        plans = plans_of(
-            self._holders(),
-            states,
-            snapshot.unkept,
-            self._expected(prediction),
-            self._statistics(),
-            self._recomputable(),
-        )
-        made = [plan.plan() for plan in plans.values()]
-        kept = everything(made, 0) if self.budget is None else self.policy(made, max(0, self.budget - self._fixed()))
+        holders, idle = self._holders(activity), self.idleness.with_subplans(activity)
+        known = (states, snapshot.unkept)
+        rest = (self._statistics(), self._recomputable(activity))
+        plans = plans_of(_but(holders, idle), *known, self._expected(prediction), *rest)
+        plans |= plans_of(_but(holders, holders.keys() - idle), *known, prediction.next(), *rest)
+        made = {name: plan.plan() for name, plan in plans.items()}
+        kept = self._policy_of(made, idle, holders)
         kept = frozenset(key for key in kept if key[0] not in anew)
         written = BucketResult(buckets=again).files() | BucketResult(buckets=changed).files()
-        return Chosen(plans, made, kept, again, frozenset(written), snapshot.unkept, prediction, self.budget)
+        about = self._memory_of(prediction, activity)
+        return Chosen(plans, list(made.values()), kept, again, frozenset(written), snapshot.unkept, about)
+
+    def _policy_of(
+        self, made: Mapping[str, Op], idle: Collection[str], holders: Mapping[str, TreeView]
+    ) -> frozenset[Key]:
+        """The states that are wanted: within the budget, or all but those that idle views do not need."""
+        if self.budget is not None:
+            return self.policy(list(made.values()), max(0, self.budget - self._fixed(holders)))
+        waiting = [plan for name, plan in made.items() if name in idle]
+        enough = sum(state.bytes for plan in waiting for _, state in states_of(plan))
+        return everything([plan for name, plan in made.items() if name not in idle], 0) | self.policy(waiting, enough)
+
+    def _memory_of(self, prediction: Prediction, activity: Activity) -> dict[str, Any]:
+        """What the log says of memory, besides what the choice itself comes to."""
+        planned = {table: change.rows for table, change in prediction.next().items()}
+        said = {"prediction": prediction.to_json(), "budget": self.budget, "planned": planned}
+        return said | activity.to_json()
 
     def _expected(self, prediction: Prediction) -> dict[str, Change]:
         statistics = self._statistics()
@@ -250,9 +305,9 @@ class StateBudget:
         latest, schemas = self._store.latest, self._catalogue.schemas
         return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates, UNITS)
 
-    def _fixed(self) -> int:
+    def _fixed(self, holders: Collection[str]) -> int:
         """The bytes of operators that may not be dropped: they take their share of the budget first."""
-        latest, holders = self._store.latest, self._holders()
+        latest = self._store.latest
         return sum(
             latest.bytes(name, (part for one in holdings(kernel) for part in one.parts))
             for name, kernel in self._kernels().items()
@@ -260,10 +315,17 @@ class StateBudget:
         )
 
 
-def why_never(view: PlannedView, catalogue: Catalogue) -> str | None:
+def _but(holders: Mapping[str, TreeView], names: Collection[str]) -> dict[str, TreeView]:
+    return {name: kernel for name, kernel in holders.items() if name not in names}
+
+
+def why_never(view: PlannedView, catalogue: Catalogue, *, is_idle: bool) -> str | None:
     """Why a view kept by operators drops nothing: its state must follow from the rows that its tables have now."""
     if view.definition.freshness is not None:
-        return "it has a goal: rows of its tables wait for it, so they are ahead of its state"
+        if not is_idle:
+            return "it has a goal, so rows of its tables wait for it, and are ahead of its state, until it is idle"
+        if isinstance(view.kernel, TreeView) and view.kernel.given:
+            return "it has a goal, and reads a shared subplan that others move on"
     if view.is_final:
         return "its windows close, and what is final does not follow from the tables"
     if not isinstance(view.answer, SqlAnswer):

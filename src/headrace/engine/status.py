@@ -31,6 +31,7 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "tables": [_table(table) for table in catalogue.table_handles.values()],
         "views": [_view(view) for view in catalogue.handles.values()],
         "shared": [asdict(one) for one in shared_reports(catalogue, reader)],
+        "unmerged": reader.unmerged,
         "memory": memory_status(catalogue, reader),
         "sources": reader.sources,
         "quarantined": _numbers(catalogue, reader.quarantine),
@@ -58,6 +59,8 @@ def _view(view: Handle) -> dict[str, Any]:
         found = {"name": view.name, "rows": view.rows, "sql": view.sql}
     except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else
         found = {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
+    if (waits := view.planned.definition.idle_after) is not None:
+        found["idle_after"] = str(waits)
     return found | _freshness(view)
 
 

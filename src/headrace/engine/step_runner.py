@@ -71,6 +71,11 @@ class StepRunner:
         usual = LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS
         self.driver_rows = usual if driver_rows is None else driver_rows
 
+    @property
+    def in_driver(self) -> bool:
+        """Whether work of any size may run in the driver: always, or because a job would run on the same cores."""
+        return self.executor == "inline" or (self.executor == "auto" and self.local)
+
     def brought(self, tables: Mapping[str, TableSchema], inputs: Inputs) -> Inputs:
         """The inputs of a step, with those DataFrames as batches that the driver can take."""
         return {name: self._brought(tables[name], given) for name, given in inputs.items()}
@@ -94,12 +99,22 @@ class StepRunner:
         outcome = self._attempt(program, inputs, views)
         if not outcome.result.has_bad or on_bad_rows != "quarantine":
             return _good(program, outcome)
-        # Most steps have no bad row, so only a step that has one pays for looking at all of its rows first.
-        judged = self._attempt(replace(program, judge_only=True), inputs, views)
-        bad = by_table(program, judged.result)
-        program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
-        aside = {name: Aside(len(found), found.files) for name, found in bad.items()}
-        return replace(_good(program, self._attempt(program, inputs, views)), bad=aside)
+        # Most steps have no bad row, so only a step that has one pays for looking at all of its rows first. Without the
+        # bad rows, others may be bad: a row that a bad deletion was to make room for.
+        aside: dict[str, Aside] = {}
+        while outcome.result.has_bad:
+            judged = self._attempt(replace(program, judge_only=True), inputs, views)
+            bad = by_table(program, judged.result)
+            if not bad:
+                break
+            excluded = sum(map(_excluded, program.tables))
+            program = replace(program, tables=tuple(_without(task, bad.get(task.name)) for task in program.tables))
+            assert sum(map(_excluded, program.tables)) > excluded, "a row that is set aside is not judged again"
+            for name, found in bad.items():
+                before = aside.get(name, Aside(0, ()))
+                aside[name] = Aside(before.rows + len(found), (*before.files, *found.files))
+            outcome = self._attempt(program, inputs, views)
+        return replace(_good(program, outcome), bad=aside)
 
     def _attempt(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         try:
@@ -207,7 +222,15 @@ def check_good(program: Program, result: BucketResult) -> None:
 
 
 def _without(task: TableTask, bad: Found | None) -> TableTask:
-    return task if bad is None else replace(task, excluded=np.unique(bad.identities))
+    if bad is None:
+        return task
+    known = np.zeros(0, np.uint64) if task.excluded is None else task.excluded
+    return replace(task, excluded=np.union1d(known, bad.identities))
+
+
+def _excluded(task: TableTask) -> int:
+    """How many kinds of rows of a table go to quarantine."""
+    return 0 if task.excluded is None else len(task.excluded)
 
 
 def all_by_catalyst(program: Program) -> Program:

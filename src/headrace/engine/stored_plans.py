@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import __version__
-from headrace.engine.definition import Definition, FeatureMoments, PlannedView, SqlAnswer
+from headrace.engine.definition import Definition, FeatureMoments, PlannedView, ResultAnswer, SqlAnswer
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.spark_needed import SparkNeeded
 from headrace.engine.store import Store
@@ -90,7 +90,7 @@ def read(store: Store, name: str, definition: Definition) -> PlannedView:
 
 
 def _without_jvm(answer: Any) -> Any:
-    if isinstance(answer, SqlAnswer | FeatureMoments):
+    if isinstance(answer, SqlAnswer | ResultAnswer | FeatureMoments):
         analysed = ReadBefore(answer.analysed.plan, answer.analysed.schema)
         return replace(answer, analysed=cast("AnalysedView", analysed))
     return answer

@@ -16,6 +16,7 @@ from headrace.operators.kernel import Incoming, Lifted, Reduced, State, ViewChan
 from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.relation import kernels
 from headrace.relation.arrangement import alive, lookup
+from headrace.relation.kernels import Positions
 from headrace.relation.keys import KeyLayout
 from headrace.relation.run import Run, merge
 from headrace.relation.variables import Variables
@@ -37,9 +38,10 @@ class GroupsAnswer:
     def arrangements(self) -> Mapping[str, Group]:
         return self.layout.arrangements
 
-    def split(self, root: Run, buckets: int) -> Lifted:
+    def split(self, changes: Sequence[Run], buckets: int) -> Lifted:
+        root = merge(self.algebra.group(self.algebra.plan.root), changes)
         order = self.algebra.plan.views[self.algebra.plan.root].orders[0]
-        run = regrouped(
+        run, _ = regrouped(
             self.variables, self.layout.keys, root, order, self.algebra.join.keys, self.algebra.answer(root.payload)
         )
         return {bucket: {GROUPS: piece} for bucket, piece in split(run, buckets).items()}
@@ -62,9 +64,13 @@ class MomentsAnswer:
     def arrangements(self) -> Mapping[str, Group]:
         return {MOMENTS: Covariance(self.degree)}
 
-    def split(self, root: Run, buckets: int) -> Lifted:
-        run = regrouped(self.variables, self.keys, root, self.order, self.names, root.payload)
+    def split(self, changes: Sequence[Run], buckets: int) -> Lifted:
+        run, _ = self.regrouped(merge(Covariance(self.degree), changes))
         return {bucket: {MOMENTS: piece} for bucket, piece in split(run, buckets).items()}
+
+    def regrouped(self, root: Run) -> tuple[Run, Positions]:
+        """Rewrite a change of the root view with the keys of the answer; with the positions that entries had."""
+        return regrouped(self.variables, self.keys, root, self.order, self.names, root.payload)
 
     def reduce(self, state: State, incoming: Incoming) -> Reduced:
         group = Covariance(self.degree)
@@ -87,10 +93,10 @@ def regrouped(
     order: Sequence[str],
     names: Sequence[str],
     payload: Payload,
-) -> Run:
-    """Rewrite a change of the root view with the keys of the answer."""
+) -> tuple[Run, Positions]:
+    """Rewrite a change of the root view with the keys of the answer; with the positions that entries had."""
     slices = variables.slices(order)
     words = variables.group_key(layout, {name: root.words[at] for name, at in slices.items()}, names, root.rows)
     sorted_rows = kernels.sort_order(words)
     values = {f"k{i}": root.values[names[i]].take(sorted_rows) for i in layout.stored}
-    return Run(np.take(words, sorted_rows, axis=1), take(payload, sorted_rows), values)
+    return Run(np.take(words, sorted_rows, axis=1), take(payload, sorted_rows), values), sorted_rows

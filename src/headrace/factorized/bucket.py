@@ -1,8 +1,9 @@
 """One bucket of a plan in one step: triggers run one after the other, and their changes are added up.
 
-Changes of several relations in a step are handled one relation at a time: each trigger sees the changes of the triggers
-before it, so together they give the change of the whole join, including products of changes. Relations that never
-change again come first, so views that are needed only for filling never have to be stored.
+Changes of several relations in a step are handled one after the other: each sees the changes of those before it, so
+together they give the change of the whole join, including products of changes. In a tree of views, changes that meet at
+a view are added up before they go on, so a step passes every view once, however many relations it changes. Relations
+that never change again come first, so views that are needed only for filling never have to be stored.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from headrace.factorized.algebra import Algebra
-from headrace.factorized.delta import delta, in_order
-from headrace.factorized.maintenance import MaintenancePlan, Stage
+from headrace.factorized.delta import delta, in_order, transitions
+from headrace.factorized.maintenance import MaintenancePlan, Stage, Statement, Trigger
+from headrace.factorized.mixed_delta import MixedChange, mixed_delta
+from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.kernel import State
 from headrace.relation.arrangement import counts, growth, lookup
 from headrace.relation.run import Run, merge
-from headrace.relation.runset import AnyRun, as_set
+from headrace.relation.runset import AnyRun, RunSet, as_set
 from headrace.relation.variables import Variables
 from headrace.rings import Group, take
 
@@ -39,28 +42,73 @@ class Bucket:
         self.variables = variables
         self.state = state
         self._changed: dict[int, list[Run]] = {}
+        self.mixed: list[MixedChange] = []
+        """The changes of an answer with categories, one per trigger that gave one."""
         self._arranged: dict[tuple[int, int], list[Run]] = {}
+        self._sets: dict[tuple[int, int], RunSet] = {}  # what has been read, with the changes since
 
     def run(self, changes: Mapping[str, Sequence[Run]]) -> None:
         """Run the triggers of the changed inputs; `changes` holds the changes of their leaf views."""
+        leaves: dict[int, Run] = {}
         triggers = sorted(self.stage.triggers, key=lambda trigger: trigger.relation not in self.plan.static)
         for trigger in triggers:
             given = [run for run in changes.get(trigger.relation, ()) if run.rows]
-            if not given:
-                continue
-            leaf = merge(self.algebra.group(trigger.leaf), given)
-            if not leaf.rows:
-                continue
-            changed = {trigger.leaf: leaf}
-            for statement in trigger.statements:
-                source = changed.get(statement.source)
-                if source is None:
-                    continue
-                target = delta(self.plan, self.algebra, self.variables, statement, source, self._read)
+            if given and (leaf := merge(self.algebra.group(trigger.leaf), given)).rows:
+                leaves[trigger.leaf] = leaf
+        if self.plan.is_tree:
+            self._up_the_tree(leaves)
+        else:
+            for trigger in triggers:
+                if trigger.leaf in leaves:
+                    self._trigger(trigger, leaves[trigger.leaf])
+
+    def _trigger(self, trigger: Trigger, leaf: Run) -> None:
+        changed = {trigger.leaf: leaf}
+        for statement in trigger.statements:
+            if (source := changed.get(statement.source)) is not None:
+                target = self._delta(statement, source)
                 if target is not None and target.rows:
                     changed[statement.target] = target
-            for view, run in changed.items():
-                self._note(view, run)
+        for view, run in changed.items():
+            self._note(view, run)
+
+    def _up_the_tree(self, leaves: Mapping[int, Run]) -> None:
+        """Run all triggers together, view by view: changes that meet at a view go on as one.
+
+        A table that is joined with itself twenty times changes twenty leaves, whose paths have all views in common.
+        """
+        changed = dict(leaves)
+        for target, statements in self.plan.joins_of(self.stage):
+            made = []
+            for statement in statements:
+                change = changed.get(statement.source)
+                if change is not None:
+                    shown = self._shown(statement.source, change)
+                    run = self._delta(statement, shown)
+                    made += [run] if run is not None and run.rows else []
+                    self._note(statement.source, change)  # changes of the views beside it see it from now on
+            if made and (run := merge(self.algebra.group(target), made)).rows:
+                changed[target] = run
+        if self.stage.root in changed:
+            self._note(self.stage.root, changed[self.stage.root])
+
+    def _shown(self, view: int, change: Run) -> Run:
+        """What others see of a change: of an indicator projection only the keys that appear or vanish."""
+        if not self.plan.views[view].indicator:
+            return change
+        group = self.algebra.group(view)
+        seen = transitions(group, lookup(group, self._read(view, 0), change.words), change.payload)
+        there = np.flatnonzero(~group.is_zero(seen))
+        return Run(change.words, seen, change.values).take(there)
+
+    def _delta(self, statement: Statement, source: Run) -> Run | None:
+        """The change of a statement's target; an answer with categories is not a run, and is put aside."""
+        algebra = self.algebra
+        if statement.target == self.plan.root and isinstance(algebra, MomentsAlgebra) and algebra.categorical:
+            mixed = mixed_delta(self.plan, algebra, self.variables, statement, source, self._read)
+            self.mixed += [] if mixed is None else [mixed]
+            return None
+        return delta(self.plan, algebra, self.variables, statement, source, self._read)
 
     def _note(self, view: int, run: Run) -> None:
         self._changed.setdefault(view, []).append(run)
@@ -69,17 +117,20 @@ class Bucket:
             if view in self.plan.probed or here.kept:
                 arranged = in_order(self.variables, run, here.orders[0], order)
                 self._arranged.setdefault((view, number), []).append(arranged)
+                if (view, number) in self._sets:
+                    self._sets[view, number] = self._sets[view, number].with_run(arranged)
 
     def _read(self, view: int, order: int) -> Sequence[AnyRun]:
-        runs = as_set(self.state.get(part_name(view, order), ()))
-        for run in self._arranged.get((view, order), ()):
-            runs = runs.with_run(run)
-        return runs
+        if (view, order) not in self._sets:
+            runs = as_set(self.state.get(part_name(view, order), ()))
+            for run in self._arranged.get((view, order), ()):
+                runs = runs.with_run(run)
+            self._sets[view, order] = runs
+        return self._sets[view, order]
 
-    def root(self) -> Run | None:
-        """The change of the view that the stage computes."""
-        runs = self._changed.get(self.stage.root)
-        return merge(self.algebra.group(self.stage.root), runs) if runs else None
+    def root(self) -> Sequence[Run]:
+        """The changes of the view that the stage computes, one per trigger that gave one."""
+        return self._changed.get(self.stage.root, ())
 
     def kept(self) -> tuple[dict[str, Run], dict[str, int]]:
         """The changes of the views that are kept, and by how many entries each grows."""

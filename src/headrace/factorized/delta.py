@@ -7,61 +7,21 @@ only as positions; payloads are multiplied straight into the sums of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Algebra
+from headrace.factorized.intersection import Found, intersect
 from headrace.factorized.maintenance import MaintenancePlan, Probe, Statement
+from headrace.factorized.matches import Matches, Reader, expanded, grouped
 from headrace.relation import kernels
 from headrace.relation.arrangement import alive, lookup
 from headrace.relation.columns import take_column
-from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import AnyRun, as_set
 from headrace.relation.variables import Variables
 from headrace.rings import Group, Payload, take
-
-_SORTED_BITS = 44  # keys that vary in no more bits are grouped faster by sorting them than by hashing them
-
-Reader = Callable[[int, int], Sequence[AnyRun]]
-"""The runs of a view in one of its orders."""
-
-
-@dataclass
-class _Matches:
-    """Rows of a join in progress. A row is nothing but one position per factor that has been joined."""
-
-    rows: int
-    index: dict[int, Positions]  # per factor: the position of each row's entry
-    words: dict[str, tuple[int, Words]]  # per variable: a factor that has it, and its words there
-    texts: dict[str, tuple[int, pa.Array]]
-
-    def take(self, positions: Positions) -> None:
-        """Keep or repeat rows; positions never go down, so rows never move past one another."""
-        self.rows = len(positions)
-        self.index = {slot: at[positions] for slot, at in self.index.items()}
-
-    def join(self, slot: int, run: Run, at: Positions, variables: Variables, keys: Sequence[str]) -> None:
-        """Add a factor: row i has the entry `at[i]` of a run."""
-        self.index[slot] = at
-        for name, where in variables.slices(keys).items():
-            self.words.setdefault(name, (slot, run.words[where]))
-        for name, text in run.values.items():
-            self.texts.setdefault(name, (slot, text))
-
-    def key(self, variables: Variables, names: Sequence[str]) -> Words:
-        """The words of some variables, side by side."""
-        picked = {name: np.take(self.words[name][1], self.index[self.words[name][0]], axis=1) for name in names}
-        return variables.key(picked, names, self.rows)
-
-    def numbers(self, variables: Variables, name: str) -> NDArray[np.float64]:
-        """The values of a numeric variable."""
-        slot, words = self.words[name]
-        return variables.numbers(name, words)[self.index[slot]]
 
 
 def delta(
@@ -69,18 +29,22 @@ def delta(
 ) -> Run | None:
     """Compute the change of a statement's target; None when nothing changes."""
     order, kept = plan.views[statement.source].orders[0], plan.views[statement.target].orders[0]
-    matches = _Matches(change.rows, {}, {}, {})
+    matches = Matches(change.rows, {}, {}, {})
     matches.join(statement.delta, change, np.arange(change.rows), variables, order)
     payloads: dict[int, Payload] = {statement.delta: change.payload}
+    if not all(read(statement.factors[probe.slot], probe.order) for probe in statement.every_probe):
+        return None  # seen before the first factor is joined, because that may take long
     for probe in statement.probes:
-        view = statement.factors[probe.slot]
-        runs = read(view, probe.order)
-        if not runs:
-            return None
-        keys = plan.views[view].orders[probe.order]
-        payloads[probe.slot] = _join(algebra.group(view), variables, keys, probe, matches, runs, order)
+        found = [Found.of(plan, algebra, statement, one, read) for one in probe.all]
+        if probe.beside:
+            payloads |= intersect(variables, matches, found, order)
+        else:
+            payloads[probe.slot] = _join(found[0].group, variables, found[0].keys, probe, matches, found[0].runs, order)
         if not matches.rows:
             return None
+    for slot, view in enumerate(statement.factors):
+        if plan.views[view].indicator and slot != statement.delta:
+            payloads[slot] = indicator(payloads[slot])
     index = np.stack([matches.index[slot] for slot in range(len(statement.factors))])
     lifted = [matches.numbers(variables, name) for name in plan.views[statement.target].lifted]
     # Joining repeats rows and drops rows, but never moves one past another.
@@ -99,7 +63,7 @@ def _join(
     variables: Variables,
     keys: tuple[str, ...],
     probe: Probe,
-    matches: _Matches,
+    matches: Matches,
     runs: Sequence[AnyRun],
     order: tuple[str, ...],
 ) -> Payload:
@@ -122,14 +86,14 @@ def _join(
         matches.take(np.zeros(0, np.int64))
         return group.zeros(0)
     first, last = entries.find(heads)
-    positions, owners = _expanded(first[group_of], last[group_of])
+    positions, owners = expanded(first[group_of], last[group_of])
     matches.take(owners)
     matches.join(probe.slot, entries, positions, variables, keys)
     return entries.payload
 
 
 def _product(
-    group: Group, variables: Variables, keys: Sequence[str], slot: int, matches: _Matches, runs: Sequence[AnyRun]
+    group: Group, variables: Variables, keys: Sequence[str], slot: int, matches: Matches, runs: Sequence[AnyRun]
 ) -> Payload:
     """Pair every row with every entry of a factor that shares no variable with the factors joined so far."""
     entries = merge(group, list(runs))  # type: ignore[arg-type]
@@ -139,33 +103,15 @@ def _product(
     return entries.payload
 
 
-def _expanded(first: Positions, last: Positions) -> tuple[Positions, Positions]:
-    count = int((last - first).sum())
-    positions, owners = np.empty(count, np.int64), np.empty(count, np.int64)
-    kernels.expand(first, last, positions, owners)
-    return positions, owners
+def indicator(counted: Payload) -> Payload:
+    """The payloads of an indicator projection, given how many rows each key has: 1 where there are some."""
+    return tuple((column != 0).astype(column.dtype) for column in counted)
 
 
-def grouped(words: Words, is_sorted: bool) -> tuple[Words, Positions, Positions]:
-    """Find the distinct keys, ascending; per row, the number of its key; and per key, one row that has it."""
-    n = words.shape[1]
-    group_of, first = np.empty(n, np.int64), np.empty(n, np.int64)
-    if is_sorted:
-        groups = kernels.heads_sorted(words, group_of, first)
-        first = first[:groups].copy()
-        return (words if groups == n else np.take(words, first, axis=1)), group_of, first
-    one = kernels.packed(words)
-    if one is not None and one[1] <= _SORTED_BITS:
-        groups = kernels.group_packed(*one, group_of, first)
-        first = first[:groups].copy()
-        return np.take(words, first, axis=1), group_of, first
-    groups = kernels.group_hashed(words, group_of, first)
-    first = first[:groups].copy()
-    heads = np.take(words, first, axis=1)
-    order = kernels.sort_order(heads)
-    rank = np.empty(groups, np.int64)
-    rank[order] = np.arange(groups)
-    return np.take(heads, order, axis=1), rank[group_of], first[order]
+def transitions(group: Group, before: Payload, change: Payload) -> Payload:
+    """The change of an indicator projection: +1 where the first row of a key came, -1 where the last one went."""
+    now, was = indicator(group.add(before, change)), indicator(before)
+    return tuple(np.subtract(new, old) for new, old in zip(now, was, strict=True))
 
 
 def in_order(variables: Variables, run: Run, order: Sequence[str], wanted: Sequence[str]) -> Run:

@@ -22,6 +22,8 @@ from headrace.factorized.order_text import to_json, to_text
 from headrace.plan.hypergraph import Hypergraph
 
 CONSTANT, MATCHES, BY_KEY = "constant a key", "as many as match", "by its whole key"
+SMALLER = "as many as match on the smaller side"
+ANY_SMALLER = "of these, the one with the fewest matches is listed, and the others are looked up"
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,10 @@ def _where(plan: MaintenancePlan, number: int) -> str:
     partition = plan.stages[view.stage].partition
     if number == plan.root:
         return "answer: summed over buckets"
+    if partition is None:
+        return "in one bucket" if view.replicated else "a share of the rows in every bucket"
     if view.replicated:
         return "replicated: stored once, read by every bucket"
-    if partition is None:
-        return "a share of the rows in every bucket"
     if partition in view.keys:
         return f"partitioned by {partition}"
     return f"partitioned by {partition}, which is summed away: a part in every bucket"
@@ -108,16 +110,22 @@ def _where(plan: MaintenancePlan, number: int) -> str:
 
 def _read_by(plan: MaintenancePlan, number: int) -> tuple[str, ...]:
     return tuple(
-        trigger.relation
+        called(plan, trigger)
         for trigger in plan.triggers
         if trigger.relation not in plan.static
-        and any(s.factors[probe.slot] == number for s in trigger.statements for probe in s.probes)
+        and any(s.factors[probe.slot] == number for s in trigger.statements for probe in s.every_probe)
     )
+
+
+def called(plan: MaintenancePlan, trigger: Trigger) -> str:
+    """What a trigger is for: a relation, or an indicator projection."""
+    leaf = plan.views[trigger.leaf]
+    return leaf.name if leaf.indicator else trigger.relation
 
 
 def change_of(name: str) -> str:
     """The name of the change of a view."""
-    return f"d{name}" if name.startswith("V_") else f"d({name})"
+    return f"d{name}" if name.startswith(("V_", "H_")) else f"d({name})"
 
 
 class Words:
@@ -139,23 +147,28 @@ class Words:
     def trigger(self, trigger: Trigger) -> dict[str, Any]:
         """What a change of one relation does, in words."""
         return {
-            "relation": trigger.relation,
+            "relation": called(self.plan, trigger),
             "static": trigger.relation in self.plan.static,
-            "cost": CONSTANT if all(self._by_key(s, p) for s in trigger.statements for p in s.probes) else MATCHES,
+            "cost": self._cost(trigger),
             "statements": [self._statement(statement) for statement in trigger.statements],
         }
+
+    def _cost(self, trigger: Trigger) -> str:
+        probes = [(s, probe) for s in trigger.statements for probe in s.probes]
+        listed = [probe for s, probe in probes if not self._by_key(s, probe)]
+        return CONSTANT if not listed else SMALLER if all(probe.beside for probe in listed) else MATCHES
 
     def _statement(self, statement: Statement) -> dict[str, Any]:
         return {
             "text": f"{change_of(self.names[statement.target])} += {self._product(statement)}",
             "target": self.names[statement.target],
             "changed": self.names[statement.source],
-            "found": {self.names[statement.factors[p.slot]]: self._found(statement, p) for p in statement.probes},
+            "found": {self.names[statement.factors[p.slot]]: self._found(statement, p) for p in statement.every_probe},
         }
 
     def _product(self, statement: Statement) -> str:
         # Factors stand in the order in which they are looked up.
-        others = [self.names[statement.factors[probe.slot]] for probe in statement.probes]
+        others = [self.names[statement.factors[probe.slot]] for probe in statement.every_probe]
         return " * ".join([change_of(self.names[statement.source]), *others])
 
     def _by_key(self, statement: Statement, probe: Probe) -> bool:
@@ -167,6 +180,8 @@ class Words:
         if not probe.bound:
             return "all of it"
         order = self.plan.views[statement.factors[probe.slot]].orders[probe.order]
+        if any(one.beside and probe in one.all for one in statement.probes):
+            return f"by {', '.join(order[: probe.bound])}: {ANY_SMALLER}"
         return f"by {', '.join(order[: probe.bound])}, all matches"
 
     def changes(self, number: int) -> dict[str, str]:
@@ -174,10 +189,11 @@ class Words:
         view, out = self.plan.views[number], {}
         for trigger in self.plan.triggers:
             if trigger.leaf == number:
-                out[trigger.relation] = f"its rows, summed by {', '.join(view.keys) or 'nothing: one total'}"
+                what = "counted" if view.indicator else "summed"
+                out[called(self.plan, trigger)] = f"its rows, {what} by {', '.join(view.keys) or 'nothing: one total'}"
             for statement in trigger.statements:
                 if statement.target == number:
-                    out[trigger.relation] = self._product(statement)
+                    out[called(self.plan, trigger)] = self._product(statement)
         return out
 
 

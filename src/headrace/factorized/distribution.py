@@ -9,7 +9,7 @@ of the view in between is cheaper. The cost model counts rows that buckets have 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
@@ -19,6 +19,7 @@ from headrace.plan.assumptions import CHANGED_SHARE
 
 STAGE_ROWS = 100_000
 """How many rows are handled in the time of one more exchange."""
+_WORTH_SPREADING = 0.75  # of the time that one bucket takes, if there is a core per bucket
 _MOST_CUTS = 8  # with more views than this, only single cuts are tried
 
 
@@ -37,6 +38,7 @@ def distributed(
     buckets: int,
     wanted: str | None = None,
     fixed: Mapping[str, str | None] | None = None,
+    among: Collection[str] | None = None,
 ) -> MaintenancePlan:
     """Choose the stages of a plan.
 
@@ -44,6 +46,7 @@ def distributed(
     ----------
     wanted : if given, there is one stage, partitioned by this variable.
     fixed : an earlier choice: the variable of each part, by the name of the view that the part computes.
+    among : if given, there is one stage, partitioned by one of these variables.
     """
     parts = _Parts(plan, sizes, buckets)
     if fixed is not None:
@@ -52,6 +55,9 @@ def distributed(
         return parts.build(Spread(frozenset(chosen) - {plan.root}, chosen, 0.0), "")
     if wanted is not None:
         return parts.build(Spread(frozenset(), {plan.root: wanted}, 0.0), "it was asked for")
+    if among is not None:
+        best = parts.partition(parts.inputs(plan.root, frozenset()), among)
+        return parts.build(Spread(frozenset(), {plan.root: best}, 0.0), "")
     return parts.build(min(map(parts.spread, parts.cut_sets()), key=lambda spread: spread.cost), "")
 
 
@@ -64,7 +70,7 @@ class _Parts:
         self.buckets = buckets
         statements = [statement for trigger in plan.triggers for statement in trigger.statements]
         self.parent = {statement.source: statement.target for statement in statements}
-        self.is_tree = plan.strategy == "factorized"
+        self.is_tree = plan.is_tree
         self.inner = sorted({s.target for s in statements} - {plan.root}) if self.is_tree else []
 
     def cut_sets(self) -> list[frozenset[int]]:
@@ -103,16 +109,32 @@ class _Parts:
         return Spread(cuts, partitions, cost)
 
     def cost(self, inputs: Sequence[int], variable: str | None) -> float:
-        return sum(self.changed(v) * (1 if self.has(v, variable) else self.buckets) for v in inputs)
+        copies = self.buckets if variable is not None else 1  # without a variable, one bucket does all of it
+        return sum(self.changed(v) * (1 if self.has(v, variable) else copies) for v in inputs)
 
     def has(self, view: int, variable: str | None) -> bool:
         return variable is not None and variable in self.plan.views[view].keys
 
-    def partition(self, inputs: Sequence[int]) -> str | None:
+    def partition(self, inputs: Sequence[int], among: Collection[str] | None = None) -> str | None:
         """The variable that leaves the fewest rows to replicate; ties go to the one that most inputs have."""
-        keys = [key for key in self.sizes.query.variables if any(self.has(view, key) for view in inputs)]
+        query = self.sizes.query  # a variable of one relation that is a key, as a category is, spreads nothing else
+        shared = [key for key in query.variables if key not in query.local_variables]
+        possible = shared if among is None else among
+        keys = [key for key in possible if any(self.has(view, key) for view in inputs)]
         keys.sort(key=lambda key: -sum(self.has(view, key) for view in inputs))
-        return min(keys, key=lambda key: self.cost(inputs, key), default=None)
+        best = min(keys, key=lambda key: self.cost(inputs, key), default=None)
+        # Those who list a result find each row in the bucket of such a variable, whatever that costs a step.
+        is_spread = among is not None or best is None or not self.is_mostly_copied(inputs, best)
+        return best if is_spread else None
+
+    def is_mostly_copied(self, inputs: Sequence[int], variable: str) -> bool:
+        """Whether spreading by a variable saves little time, because buckets repeat each other's work.
+
+        In a path of twenty joins each variable is in two relations, and all buckets would handle the other eighteen.
+        """
+        everything = sum(map(self.changed, inputs))
+        spread = sum(self.changed(v) for v in inputs if self.has(v, variable))
+        return spread / self.buckets + (everything - spread) > _WORTH_SPREADING * everything
 
     def levels(self, cuts: frozenset[int]) -> dict[int, int]:
         """When each part runs: after all parts that it reads from."""
@@ -147,15 +169,23 @@ class _Parts:
         return replace(self.plan, views=tuple(views), stages=tuple(stages))
 
     def why(self, inputs: Sequence[int], variable: str | None) -> str:
-        names = {v: self.plan.views[v].relation or self.plan.views[v].name for v in inputs}
+        views = {v: self.plan.views[v] for v in inputs}
+        names = {v: view.name if view.indicator else view.relation or view.name for v, view in views.items()}
         having = sorted(names[v] for v in inputs if self.has(v, variable))
         if variable is None:
             if len(inputs) == 1:
                 return "one relation and one total: any share of the rows will do"
-            return "the relations share no variable"
+            if not any(
+                self.has(v, key) and self.has(w, key) for v, w in combinations(inputs, 2) for key in self.keys(v)
+            ):
+                return "the relations share no variable"
+            return "no variable is in enough relations: buckets would all do nearly the same work, so one does it"
         if len(having) == len(inputs):
             return "every relation has it"
         return f"{', '.join(having)} {'has' if len(having) == 1 else 'have'} it; fewest rows are left to replicate"
+
+    def keys(self, view: int) -> tuple[str, ...]:
+        return self.plan.views[view].keys
 
     def replicated(self, view: int, root: int, cuts: frozenset[int], variable: str | None) -> bool:
         """Whether a view is the same in every bucket of the part that reads it."""
@@ -164,8 +194,15 @@ class _Parts:
         inputs = self.inputs(root, cuts)
         if variable is None and len(inputs) == 1:
             return False
-        below = [v for v in inputs if self.plan.views[v].relations <= self.plan.views[view].relations]
-        return not any(self.has(v, variable) for v in below)
+        return not any(self.has(v, variable) for v in inputs if self.is_below(v, view))
+
+    def is_below(self, view: int, above: int) -> bool:
+        """Whether a view is part of another one."""
+        if not self.is_tree:
+            return self.plan.views[view].relations <= self.plan.views[above].relations
+        while view > above:  # a tree is numbered from the root down
+            view = self.parent[view]
+        return view == above
 
     def triggers(self, root: int, cuts: frozenset[int]) -> tuple[Trigger, ...]:
         """The triggers of a part: what changes of its inputs do, up to the view that it computes."""

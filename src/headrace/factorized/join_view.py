@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Algebra
 from headrace.factorized.bucket import Bucket, part_name
-from headrace.factorized.delta import grouped
-from headrace.factorized.maintenance import MaintenancePlan, Stage, View, passed_on
+from headrace.factorized.maintenance import MaintenancePlan, Stage, View, indicated, passed_on
+from headrace.factorized.matches import grouped
+from headrace.factorized.mixed_answer import VALUES, MixedAnswer
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.operators.delta import split
 from headrace.operators.kernel import (
@@ -41,7 +42,7 @@ from headrace.relation.keys import validity
 from headrace.relation.residence import Residence, first_word
 from headrace.relation.run import Run, merge
 from headrace.relation.variables import Variables
-from headrace.rings import Group
+from headrace.rings import COUNT, Group
 
 
 class Answer(Protocol):
@@ -52,8 +53,8 @@ class Answer(Protocol):
         """The arrangements of the answer."""
         ...
 
-    def split(self, root: Run, buckets: int) -> Lifted:
-        """Turn a change of the root into changes of the answer, by bucket."""
+    def split(self, changes: Sequence[Any], buckets: int) -> Lifted:
+        """Turn changes of the root, as its last join gives them, into changes of the answer, by bucket."""
         ...
 
     def reduce(self, state: State, incoming: Incoming) -> Reduced:
@@ -77,6 +78,11 @@ class JoinView(ViewKernel):
         """The variables whose moments the answer holds, in order; only for views of moments."""
         assert isinstance(self.algebra, MomentsAlgebra)
         return self.algebra.features(self.plan.root)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categorical variables of the answer, in the order in which they are numbered."""
+        return self.answer.categories if isinstance(self.answer, MixedAnswer) else ()
 
     @property
     def sources(self) -> Sequence[tuple[MapSide, tuple[str, ...]]]:
@@ -151,6 +157,8 @@ class JoinView(ViewKernel):
             view = self.plan.views[trigger.leaf]
             copied = view.replicated and self.plan.stages[view.stage].partition is not None
             out[relation] = Inlet(self.algebra.group(trigger.leaf), 0, self._leaf_residence(view), copied)
+        if VALUES in self.answer.arrangements:
+            out[VALUES] = Inlet(COUNT, 0, Residence(self.buckets, first_word))
         return out
 
     def _leaf_residence(self, view: View) -> Residence | None:
@@ -166,7 +174,7 @@ class JoinView(ViewKernel):
         """The variables whose values are known wherever a view is searched in one of its orders."""
         for trigger in self.plan.triggers:
             for statement in trigger.statements:
-                for probe in statement.probes:
+                for probe in statement.every_probe:
                     if (statement.factors[probe.slot], probe.order) == (number, order):
                         yield self.plan.views[number].orders[order][: probe.bound]
 
@@ -178,18 +186,36 @@ class JoinView(ViewKernel):
 
     def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         leaf = self.plan.by_relation[source].leaf
-        names = self._source(source).variable_names
         rows = self._taking_part(source, leaf, rows)
-        view = self.plan.views[leaf]
-        partition = self.plan.stages[view.stage].partition
         if not len(rows.diff):
             return {}
+        lifted: Lifted = {}
+        for name, view in {source: leaf, **{indicated(i): i for i in self.plan.indicators.get(source, ())}}.items():
+            for bucket, run in self._lift_leaf(source, view, rows, buckets).items():
+                lifted.setdefault(bucket, {})[name] = run
+        for bucket, run in self._values(source, rows, buckets).items():
+            lifted.setdefault(bucket, {})[VALUES] = run
+        return lifted
+
+    def _lift_leaf(self, source: str, leaf: int, rows: Evaluated, buckets: int) -> dict[int, Run]:
+        names, view = self._source(source).variable_names, self.plan.views[leaf]
+        partition = self.plan.stages[view.stage].partition
         if view.replicated:
             run = self._leaf_run(leaf, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
             # Without a variable to spread the work by, one bucket does all of it.
-            return {bucket: {source: run} for bucket in range(1 if partition is None else buckets)}
+            return dict.fromkeys(range(1 if partition is None else buckets), run)
         codes = self._codes(partition, names, rows, buckets)
-        return {b: {source: run} for b, run in self._leaf_run(leaf, names, rows, codes, buckets).items() if run.rows}
+        return {b: run for b, run in self._leaf_run(leaf, names, rows, codes, buckets).items() if run.rows}
+
+    def _values(self, source: str, rows: Evaluated, buckets: int) -> dict[int, Run]:
+        """The values of categories that this source is the first to have, on their way to the answer."""
+        if VALUES not in self.answer.arrangements:
+            return {}
+        assert isinstance(self.answer, MixedAnswer)
+        first = {name: s.name for s in reversed(self.join.sources) for name in s.variable_names}
+        columns = zip(self._source(source).variable_names, rows.keys, strict=True)
+        run = self.answer.values({name: column for name, column in columns if first[name] == source}, rows.diff)
+        return {} if run is None else split(run, buckets)
 
     def _codes(self, partition: str | None, names: tuple[str, ...], rows: Evaluated, buckets: int) -> NDArray[np.int32]:
         codes = np.empty(len(rows.diff), np.int32)
@@ -215,11 +241,10 @@ class JoinView(ViewKernel):
         view = self.plan.views[leaf]
         keys = {name: self.variables.encode(name, rows.keys[names.index(name)]) for name in view.keys}
         words = self.variables.key(keys, view.orders[0], len(rows.diff))
-        shown = self.plan.views[self.plan.root].keys
         texts = {
             name: rows.keys[names.index(name)]
             for name in view.keys
-            if name in shown and self.variables.kinds[name].type.kind == "string"
+            if name in self.plan.shown and self.variables.kinds[name].type.kind == "string"
         }
         lifting = self.algebra.lifting(leaf, rows)
         order, starts = np.empty(len(codes), np.int64), np.empty(buckets + 1, np.int64)
@@ -245,8 +270,8 @@ class JoinView(ViewKernel):
             here |= {trigger.relation for trigger in part.triggers}
             self._run(part, bucket, state, incoming, done)
         for name in incoming.keys() - here:  # changes for a later stage in the same bucket
-            view = self._view_of(name)
-            done.sent.append(Sent(stage + 1, bucket, name, merge(self.algebra.group(view), list(incoming[name]))))
+            group = COUNT if name == VALUES else self.algebra.group(self._view_of(name))
+            done.sent.append(Sent(stage + 1, bucket, name, merge(group, list(incoming[name]))))
         return done
 
     def _view_of(self, name: str) -> int:
@@ -259,10 +284,13 @@ class JoinView(ViewKernel):
         for part, run in runs.items():
             if bucket == 0 or part not in self._shared:  # one bucket stores what all share
                 done.runs[part], done.live[part] = run, live[part]
-        root = work.root()
-        if root is None:
+        changes = work.root()
+        if not changes and not work.mixed:
             return
-        outgoing = self.answer.split(root, self.buckets) if stage.root == self.plan.root else self._pass_on(stage, root)
+        if stage.root == self.plan.root:
+            outgoing = self.answer.split(work.mixed or changes, self.buckets)
+        else:
+            outgoing = self._pass_on(stage, merge(self.algebra.group(stage.root), changes))
         for target, parts in outgoing.items():
             done.sent.extend(Sent(stage.level + 1, target, part, run) for part, run in parts.items())
 

@@ -7,7 +7,7 @@ first-order deltas differ only in their views; the same code executes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,21 +21,33 @@ class View:
     relations: frozenset[str]
     relation: str | None = None  # for a leaf, the relation that it sums
     lifted: tuple[str, ...] = ()  # variables summed away here, whose values enter the payload here
+    categories: tuple[str, ...] = ()  # categorical variables that enter here, as keys up to the answer (`categories`)
     payload: tuple[int, ...] = ()  # the views whose payloads are multiplied, in the order their parts stand in
     kept: bool = False
     why: str = ""
     stage: int = 0  # the stage that reads the view, and stores it if it is kept
     replicated: bool = False  # the same in every bucket, stored once
     orders: tuple[tuple[str, ...], ...] = ()  # the orders of keys in which it is arranged; the first is its own
+    indicator: bool = False  # a leaf that counts the rows of its relation by key, and is 1 where there are some
 
 
 @dataclass(frozen=True)
 class Probe:
-    """How one factor of a statement is found: by the first `bound` keys of one of its arrangements."""
+    """How one factor of a statement is found: by the first `bound` keys of one of its arrangements.
+
+    Factors `beside` it bind the same variables. Per row, the one of all these that has the fewest entries is listed,
+    and the others are looked up: a worst-case optimal join, one variable at a time.
+    """
 
     slot: int  # which factor
     order: int  # which arrangement
     bound: int
+    beside: tuple[Probe, ...] = ()
+
+    @property
+    def all(self) -> tuple[Probe, ...]:
+        """This probe and those beside it."""
+        return (self, *self.beside)
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,11 @@ class Statement:
     def source(self) -> int:
         """The view whose change the statement starts from."""
         return self.factors[self.delta]
+
+    @property
+    def every_probe(self) -> tuple[Probe, ...]:
+        """All probes, also those beside others."""
+        return tuple(one for probe in self.probes for one in probe.all)
 
 
 @dataclass(frozen=True)
@@ -73,9 +90,37 @@ class Stage:
     root: int
 
 
+@dataclass(frozen=True)
+class Level:
+    """A view whose entries readers list under the values that they know from the levels before.
+
+    Parameters
+    ----------
+    order : the arrangement that begins with the known variables.
+    bound : the known variables, in the order of that arrangement.
+    variables : the variables whose values are listed here.
+    counted : whether the payload of an entry is part of the multiplicity of a tuple.
+    factors : other views whose payloads are, each looked up by its whole key.
+    below : the levels (by number) that depend on this one directly.
+    """
+
+    view: int
+    order: int
+    bound: tuple[str, ...]
+    variables: tuple[str, ...]
+    counted: bool
+    factors: tuple[int, ...] = ()
+    below: tuple[int, ...] = ()
+
+
 def passed_on(view: int) -> str:
     """Name the changes of a view that one stage computes and another reads."""
     return f"={view}"
+
+
+def indicated(view: int) -> str:
+    """Name the changes of an indicator projection: an input of its own beside that of its relation."""
+    return f"?{view}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +133,13 @@ class MaintenancePlan:
     root: int
     stages: tuple[Stage, ...] = ()  # the last one gives the answer
     static: frozenset[str] = field(default_factory=frozenset)
+    listing: tuple[Level, ...] = ()  # where readers list the answer, if it is kept factorized
+    factors: tuple[int, ...] = ()  # views without keys that are a factor of every multiplicity of that answer
+
+    @cached_property
+    def shown(self) -> frozenset[str]:
+        """The variables whose values readers see."""
+        return frozenset(self.views[self.root].keys).union(*(level.variables for level in self.listing))
 
     @property
     def partition(self) -> str | None:
@@ -99,6 +151,28 @@ class MaintenancePlan:
         """How many stages follow one another."""
         return 1 + max((stage.level for stage in self.stages), default=0)
 
+    @property
+    def is_tree(self) -> bool:
+        """Whether the views are one tree, in which every view has one way up."""
+        return self.strategy == "factorized"
+
+    def joins_of(self, stage: Stage) -> list[tuple[int, list[Statement]]]:
+        """The views that a stage of a tree computes, lower ones first, each with a statement per view it is a join of.
+
+        Views over relations that never change again come first among these.
+        """
+        found: dict[int, dict[int, Statement]] = {}
+        for trigger in stage.triggers:
+            for statement in trigger.statements:
+                found.setdefault(statement.target, {}).setdefault(statement.delta, statement)
+        # Views are numbered from the root down.
+        return [(target, sorted(found[target].values(), key=self._still_changes)) for target in sorted(found)[::-1]]
+
+    def _still_changes(self, statement: Statement) -> tuple[bool, int]:
+        source = self.views[statement.source]
+        relations = frozenset([str(source.relation)]) if source.indicator else source.relations
+        return not relations <= self.static, statement.delta
+
     @cached_property
     def by_relation(self) -> dict[str, Trigger]:
         return {trigger.relation: trigger for trigger in self.triggers}
@@ -106,7 +180,7 @@ class MaintenancePlan:
     @cached_property
     def probed(self) -> frozenset[int]:
         """Views that some statement reads."""
-        return frozenset(s.factors[p.slot] for t in self.triggers for s in t.statements for p in s.probes)
+        return frozenset(s.factors[p.slot] for t in self.triggers for s in t.statements for p in s.every_probe)
 
     def with_kept(self) -> MaintenancePlan:
         """Mark the views to keep: the answer, and those that a statement of a changing relation reads."""
@@ -114,7 +188,7 @@ class MaintenancePlan:
         for trigger in self.triggers:
             if trigger.relation not in self.static:
                 for statement in trigger.statements:
-                    for probe in statement.probes:
+                    for probe in statement.every_probe:
                         readers.setdefault(statement.factors[probe.slot], set()).add(trigger.relation)
         views = [
             replace(view, kept=i == self.root or i in readers, why=_why(i == self.root, readers.get(i, set())))
@@ -132,7 +206,18 @@ class MaintenancePlan:
     @property
     def replicated_relations(self) -> tuple[str, ...]:
         """Relations whose changes go to every bucket."""
-        return tuple(t.relation for t in self.triggers if self.views[t.leaf].replicated)
+        leaves = [self.views[trigger.leaf] for trigger in self.triggers]
+        copied = [view for view in leaves if view.replicated and self.stages[view.stage].partition is not None]
+        return tuple(view.name if view.indicator else str(view.relation) for view in copied)
+
+    @cached_property
+    def indicators(self) -> dict[str, tuple[int, ...]]:
+        """The indicator projections of each relation that has some."""
+        found: dict[str, tuple[int, ...]] = {}
+        for i, view in enumerate(self.views):
+            if view.indicator:
+                found[str(view.relation)] = (*found.get(str(view.relation), ()), i)
+        return found
 
 
 def _why(is_root: bool, readers: set[str]) -> str:
@@ -141,43 +226,67 @@ def _why(is_root: bool, readers: set[str]) -> str:
     return f"changes of {', '.join(sorted(readers))} are joined with it" if readers else "no change is joined with it"
 
 
-def arranged(views: Sequence[View], triggers: Iterable[Trigger]) -> tuple[tuple[View, ...], tuple[Trigger, ...]]:
-    """Choose per statement the order in which factors are joined, and per view the arrangements that this needs."""
+def arranged(
+    views: Sequence[View],
+    triggers: Iterable[Trigger],
+    listed: Mapping[int, frozenset[str]] | None = None,
+    intersect: bool = False,
+) -> tuple[tuple[View, ...], tuple[Trigger, ...]]:
+    """Choose per statement the order in which factors are joined, and per view the arrangements that this needs.
+
+    Parameters
+    ----------
+    listed : per view that readers list, the variables that they know.
+    intersect : factors that bind the same variables are joined together, by the smaller side of each row.
+    """
     triggers = tuple(triggers)
     wanted: dict[int, list[frozenset[str]]] = {i: [] for i in range(len(views))}
-    bounds: dict[tuple[int, int], list[tuple[int, frozenset[str]]]] = {}
+    for i, known in (listed or {}).items():
+        wanted[i].append(known)
+    bounds: dict[tuple[int, int], list[_Step]] = {}
     for t, trigger in enumerate(triggers):
         for s, statement in enumerate(trigger.statements):
-            steps = _join_order(views, statement)
+            steps = _join_order(views, statement, intersect)
             bounds[t, s] = steps
-            for slot, bound in steps:
-                wanted[statement.factors[slot]].append(bound)
+            for step in steps:
+                for slot, bound in step:
+                    wanted[statement.factors[slot]].append(bound)
     orders = {i: _orders(views[i].keys, sets) for i, sets in wanted.items()}
     placed = tuple(replace(view, orders=orders[i]) for i, view in enumerate(views))
     out = []
     for t, trigger in enumerate(triggers):
         statements = []
         for s, statement in enumerate(trigger.statements):
-            probes = tuple(
-                Probe(slot, _order_with(orders[statement.factors[slot]], bound), len(bound))
-                for slot, bound in bounds[t, s]
-            )
-            statements.append(replace(statement, probes=probes))
+            probes = []
+            for step in bounds[t, s]:
+                first, *beside = (
+                    Probe(slot, order_with(orders[statement.factors[slot]], bound), len(bound)) for slot, bound in step
+                )
+                probes.append(replace(first, beside=tuple(beside)))
+            statements.append(replace(statement, probes=tuple(probes)))
         out.append(replace(trigger, statements=tuple(statements)))
     return placed, tuple(out)
 
 
-def _join_order(views: Sequence[View], statement: Statement) -> list[tuple[int, frozenset[str]]]:
+_Step = list[tuple[int, frozenset[str]]]
+"""Factors that are joined together, each with the variables by which it is found."""
+
+
+def _join_order(views: Sequence[View], statement: Statement, intersect: bool) -> list[_Step]:
     """Order factors, the most bound one next: a factor found by its whole key never makes more rows."""
     have = frozenset(views[statement.source].keys)
     left = [slot for slot in range(len(statement.factors)) if slot != statement.delta]
     steps = []
     while left:
         slot = min(_openness(views[statement.factors[slot]].keys, have, slot) for slot in left)[-1]
-        keys = frozenset(views[statement.factors[slot]].keys)
-        steps.append((slot, keys & have))
-        have = have | keys
-        left.remove(slot)
+        keys = {other: frozenset(views[statement.factors[other]].keys) for other in left}
+        new = keys[slot] - have
+        together = [slot]
+        if intersect and new and keys[slot] & have:
+            together += [other for other in left if other != slot and keys[other] - have == new and keys[other] & have]
+        steps.append([(other, keys[other] & have) for other in together])
+        have = have | new
+        left = [other for other in left if other not in together]
     return steps
 
 
@@ -205,5 +314,6 @@ def _orders(keys: tuple[str, ...], sets: Sequence[frozenset[str]]) -> tuple[tupl
     return tuple(dict.fromkeys(orders))
 
 
-def _order_with(orders: Sequence[tuple[str, ...]], bound: frozenset[str]) -> int:
+def order_with(orders: Sequence[tuple[str, ...]], bound: frozenset[str]) -> int:
+    """Find an arrangement that begins with these variables."""
     return next(i for i, order in enumerate(orders) if frozenset(order[: len(bound)]) == bound)

@@ -1,7 +1,8 @@
 """Covariance triples as payloads: what a model over a join needs, in one payload per key.
 
 A view's payload covers the features of the relations below it, those of its first child first. A feature that is also
-a join variable enters the payload where the variable order sums it away (Section 8.1).
+a join variable enters the payload where the variable order sums it away (Section 8.1). Categorical features are no part
+of these payloads: they are keys of the views below the answer (`categories`), and sums by level in the answer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.factorized.algebra import Lifting
+from headrace.factorized.categories import carried
 from headrace.factorized.maintenance import MaintenancePlan, Statement
 from headrace.operators.kernel import Evaluated
 from headrace.relation.kernels import Positions
@@ -33,6 +35,7 @@ class MomentsAlgebra:
     plan: MaintenancePlan
     columns: Mapping[str, tuple[str, ...]]  # the variables in the rows of each relation
     shifts: Mapping[str, float]  # subtracted from each feature before it is squared, to save digits
+    categorical: tuple[str, ...] = ()
 
     @cached_property
     def _features(self) -> tuple[tuple[str, ...], ...]:
@@ -50,15 +53,31 @@ class MomentsAlgebra:
         """The features of a view's payload, in order."""
         return self._features[view]
 
+    @cached_property
+    def _categories(self) -> tuple[tuple[str, ...], ...]:
+        return carried(self.plan, self.categorical)
+
+    def categories(self, view: int) -> tuple[str, ...]:
+        """The categorical features of a view: keys of its entries, or of the answer's sums by level."""
+        return self._categories[view]
+
     def group(self, view: int) -> Covariance:
         return Covariance(len(self.features(view)))
 
     def describe(self, view: int) -> str:
-        degree = self.degree(view)
-        return "count" if degree == 0 else f"count, {degree} sums, {degree * (degree + 1) // 2} products"
+        degree, categories = len(self.features(view)), self.categories(view)
+        said = "count" if degree == 0 else f"count, {degree} sums, {degree * (degree + 1) // 2} products"
+        if not categories:
+            return said
+        if view != self.plan.root:
+            return f"{said}, by level of {', '.join(categories)}"
+        sums = f"count and {degree} sums" if degree else "count"
+        pairs = len(categories) * (len(categories) - 1) // 2
+        crossed = f"; count by pair of levels, of {pairs} pairs of them" if pairs else ""
+        return f"{said}; {sums} by level of {', '.join(categories)}{crossed}"
 
     def degree(self, view: int) -> int:
-        return len(self.features(view))
+        return len(self.features(view)) + len(self.categories(view))
 
     def refused(self, leaf: int, rows: Evaluated) -> dict[int, str]:
         found: dict[int, str] = {}
@@ -73,7 +92,7 @@ class MomentsAlgebra:
     def complete(self, leaf: int, rows: Evaluated) -> NDArray[np.bool_] | None:
         there: NDArray[np.bool_] | None = None
         for name, column in zip(self._columns(leaf), rows.keys, strict=True):
-            if column.null_count and name in self.features(self.plan.root):
+            if column.null_count and name in (*self.features(self.plan.root), *self.categorical):
                 there = validity(column) if there is None else there & validity(column)
         return there
 

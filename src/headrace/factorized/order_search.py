@@ -144,7 +144,12 @@ def cost(order: VariableOrder, query: Hypergraph, rows: Mapping[str, int], disti
 
 
 def choose(
-    query: Hypergraph, rows: Mapping[str, int], distinct: Mapping[str, int], *, free_top: bool = False
+    query: Hypergraph,
+    rows: Mapping[str, int],
+    distinct: Mapping[str, int],
+    *,
+    free_top: bool = False,
+    listed: bool = False,
 ) -> Chosen:
     """A variable order for the query: the canonical one if there is one, else the cheapest that is found.
 
@@ -157,6 +162,8 @@ def choose(
     ----------
     rows, distinct : rows per relation, distinct values per variable; `Sizes` says what is assumed for missing entries.
     free_top : accept only orders that have no bound variable above a free one.
+    listed : what counts is the size of a factorized result (`result_tree`), in which free variables are no keys of the
+        views above them.
     """
     if is_hierarchical(query):
         order = canonical(query)
@@ -164,7 +171,7 @@ def choose(
             kind = "q-hierarchical" if is_q_hierarchical(query) else "hierarchical"
             why = f"the query is {kind}: this is its canonical order, each path is the schema of a relation"
             return Chosen(order, why, cost(order, query, rows, distinct))
-    search = _Search(query, Sizes(query, rows, distinct), free_top)
+    search = _Search(query, Sizes(query, rows, distinct), free_top, listed)
     parts = search.split(search.searched)
     order = chained(VariableOrder(tuple(search.tree(part) for part in parts)), query)
     total = cost(order, query, rows, distinct)
@@ -213,8 +220,8 @@ class _Search:
     part. So the cheapest tree of a part is found once, and the view over a part is the same whatever its root.
     """
 
-    def __init__(self, query: Hypergraph, sizes: Sizes, free_top: bool) -> None:
-        self._query, self._sizes, self._free_top = query, sizes, free_top
+    def __init__(self, query: Hypergraph, sizes: Sizes, free_top: bool, listed: bool) -> None:
+        self._query, self._sizes, self._free_top, self._listed = query, sizes, free_top, listed
         self._free = frozenset(query.free)
         # A free variable of a single relation is a key of exactly the views over this relation, wherever it stands. So
         # unless it must stand above bound ones, only two places matter: a root, or the bottom.
@@ -224,18 +231,18 @@ class _Search:
         self._best: dict[frozenset[str], _Tree] = {}
 
     def tree(self, part: frozenset[str]) -> Node:
-        """The cheapest tree of a part with nothing above it; among equals, one that copies fewest rows."""
+        """The cheapest tree of a part with nothing above it; of equal ones, one that copies least; then a flat one."""
         relations = self._query.touching(part)
 
-        def total(tree: _Tree) -> tuple[float, int]:
+        def total(tree: _Tree) -> tuple[float, int, int]:
             copied = sum(self._sizes.rows_of(r.name) for r in relations if tree.node.variable not in r.variables)
-            return tree.cost + copied, copied
+            return tree.cost + copied, copied, tree.depth
 
         trees = [self._rooted(part, root) for root in self._roots(part)]
         for relation in relations:
             if local := [v for v in relation.variables if v in self._free - self.searched]:
                 below = self._cheapest(part)
-                trees.append(_Tree(below.cost, Node(local[0], (below.node,))))
+                trees.append(_Tree(below.cost, Node(local[0], (below.node,)), below.depth + 1))
         return min(trees, key=total).node
 
     def split(self, variables: frozenset[str]) -> list[frozenset[str]]:
@@ -257,7 +264,9 @@ class _Search:
             roots = self._roots(part)
             if len(part) > EXACT:
                 roots = [max(roots, key=self._eliminated.__getitem__)]
-            self._best[part] = min((self._rooted(part, root) for root in roots), key=lambda tree: tree.cost)
+            self._best[part] = min(
+                (self._rooted(part, root) for root in roots), key=lambda tree: (tree.cost, tree.depth)
+            )
         return self._best[part]
 
     def _roots(self, part: frozenset[str]) -> list[str]:
@@ -278,14 +287,18 @@ class _Search:
         costs = [child.cost for child in children]
         if len(pieces) + ending > 1:
             costs += [self._view(piece) for piece in pieces]
-        return _Tree(math.fsum(costs), Node(root, tuple(child.node for child in children)))
+            if self._listed:  # the values of the root, under those above it
+                costs.append(self._view(part, root))
+        depth = 1 + max((child.depth for child in children), default=0)
+        return _Tree(math.fsum(costs), Node(root, tuple(child.node for child in children)), depth)
 
-    def _view(self, part: frozenset[str]) -> float:
-        """The keys of the view over a part: the variables it shares with those above, and the free ones."""
+    def _view(self, part: frozenset[str], root: str = "") -> float:
+        """The keys of the view over a part: the variables it shares with those above, its root, and the free ones."""
         relations = self._query.touching(part)
         if len(relations) == 1:
             return 0.0
-        keys = {v for r in relations for v in r.variables if v in self._free or v in self.searched - part}
+        shown = frozenset[str]() if self._listed else self._free
+        keys = {v for r in relations for v in r.variables if v == root or v in shown or v in self.searched - part}
         return self._sizes.keys(keys, (relation.name for relation in relations))
 
     @cached_property
@@ -320,3 +333,4 @@ class _Tree:
 
     cost: float
     node: Node
+    depth: int = 1  # among trees of equal cost the flatter one is better: changes pass fewer views

@@ -12,17 +12,22 @@ from dataclasses import dataclass, field, replace
 from headrace.errors import SchemaError
 from headrace.factorized.answers import GroupsAnswer, MomentsAnswer
 from headrace.factorized.baselines import first_order, recursive
+from headrace.factorized.categories import joined_higher, with_categories
 from headrace.factorized.distribution import distributed
 from headrace.factorized.factorize import factorized
+from headrace.factorized.indicators import joined_at_once, with_indicators
 from headrace.factorized.join_view import JoinView
 from headrace.factorized.maintenance import MaintenancePlan
+from headrace.factorized.mixed_answer import MixedAnswer
 from headrace.factorized.moments import MomentsAlgebra
 from headrace.factorized.order import Node, VariableOrder, completed, rebuilt, validate, without
-from headrace.factorized.order_search import Sizes, choose, worth_pushing
+from headrace.factorized.order_search import Sizes, canonical, choose, worth_pushing
 from headrace.factorized.order_text import parse
 from headrace.factorized.sums import SumsAlgebra
 from headrace.factorized.tree import view_tree
 from headrace.operators.layout import ViewLayout
+from headrace.plan.classes import is_q_hierarchical
+from headrace.plan.dependencies import Dependency, reduct
 from headrace.plan.hypergraph import Hypergraph, Relation
 from headrace.plan.join import JoinPlan
 from headrace.relation.keys import KeyLayout
@@ -47,6 +52,9 @@ class Options:
     rows: Mapping[str, int] = field(default_factory=dict)  # by source
     distinct: Mapping[str, int] = field(default_factory=dict)  # by variable
     static: frozenset[str] = frozenset()  # sources that never change
+    # Keep views of cyclic joins small by indicator projections, and join changes by the smaller side of each row.
+    indicators: bool = True
+    dependencies: tuple[Dependency, ...] = ()  # between variables, by what is declared of the tables
 
 
 @dataclass(frozen=True)
@@ -57,22 +65,36 @@ class Planned:
     query: Hypergraph
     order: VariableOrder | None
     order_why: str
+    dependencies: tuple[Dependency, ...] = ()
+
+    @property
+    def reduct(self) -> Hypergraph:
+        """The query, extended by what its dependencies determine."""
+        return reduct(self.query, self.dependencies)
 
 
-def plan_join(query: Hypergraph, features: Collection[str], options: Options, buckets: int) -> Planned:
-    """Choose the views, triggers and distribution for a join."""
+def plan_join(
+    query: Hypergraph, features: Collection[str], options: Options, buckets: int, categorical: Collection[str] = ()
+) -> Planned:
+    """Choose the views, triggers and distribution for a join; the categorical ones are among the features."""
     updatable = [r.name for r in query.relations if r.name not in options.static]
     order: VariableOrder | None = None
     why = ""
     if options.strategy == "factorized":
-        order, why = _order(query, features, options)
-        plan = factorized(view_tree(order, query), features, updatable)
+        if categorical:  # the last join of a plan with categories knows of no indicators
+            options = replace(options, indicators=False)
+        order, why = _order(query, features, options, updatable)
+        order = joined_higher(order, query, categorical)
+        tree = view_tree(order, query)
+        shaped = with_indicators(tree, query) if options.indicators else tree
+        plan = factorized(shaped, features, updatable, intersect=options.indicators)
     else:
         if options.order is not None:
             raise SchemaError(
                 f'strategy="{options.strategy}" has no variable order', way_out='leave it out, or use "factorized"'
             )
         plan = BASELINES[options.strategy](_without_names(query, features), features, updatable)
+    plan = with_categories(plan, categorical)
     partitionable = [v for v in query.variables if v not in query.local_variables]
     if options.partition is not None and options.partition not in partitionable:
         raise SchemaError(
@@ -81,7 +103,7 @@ def plan_join(query: Hypergraph, features: Collection[str], options: Options, bu
         )
     sizes = Sizes(query, options.rows, options.distinct)
     spread = distributed(plan, sizes, buckets, options.partition, options.stages)
-    return Planned(spread, query, order, why)
+    return Planned(spread, query, order, why, options.dependencies)
 
 
 def stop_proposal(plan: MaintenancePlan, groups: Mapping[int, int], rows: Mapping[str, int]) -> str:
@@ -106,10 +128,22 @@ def stop_proposal(plan: MaintenancePlan, groups: Mapping[int, int], rows: Mappin
     )
 
 
-def _order(query: Hypergraph, features: Collection[str], options: Options) -> tuple[VariableOrder, str]:
+def _order(
+    query: Hypergraph, features: Collection[str], options: Options, updatable: Collection[str]
+) -> tuple[VariableOrder, str]:
     if options.order is None:
+        found = _order_under_dependencies(query, options.dependencies)
+        if found is not None:
+            return found
         chosen = choose(query, options.rows, options.distinct)
-        return chosen.order, chosen.why
+        order = joined_at_once(chosen.order, query, updatable) if options.indicators else chosen.order
+        if order is chosen.order:
+            return order, chosen.why
+        stopped = ", ".join(node.variable for node in order.nodes() if node.stop_pushdown)
+        return order, (
+            f"{chosen.why}; {stopped} is not summed before the last join of its cycle, because the view would have the "
+            "keys of a relation that changes like all others: intersecting them takes as long, and keeps less"
+        )
     given = parse(options.order)
     validate(given, query)
     unkeyed, local = _unkeyed(query, features), query.local_variables
@@ -123,6 +157,20 @@ def _order(query: Hypergraph, features: Collection[str], options: Options) -> tu
         return replace(node, stop_pushdown=node.stop_pushdown and node.variable not in unkeyed)
 
     return rebuilt(order, unmarked), "it was given"
+
+
+def _order_under_dependencies(
+    query: Hypergraph, dependencies: Sequence[Dependency]
+) -> tuple[VariableOrder, str] | None:
+    """The canonical order of the query's reduct, if only that is q-hierarchical (F-IVM, Section 7.3); else None."""
+    # Variables of one relation are summed where they are, and need no place.
+    joined = query.restricted(v for v in query.variables if v not in query.local_variables)
+    extended = reduct(joined, dependencies)
+    if is_q_hierarchical(joined) or not is_q_hierarchical(extended):
+        return None
+    order = completed(canonical(extended), query)
+    why = "under the dependencies of its tables the query is q-hierarchical: this is the canonical order of its reduct"
+    return order, why
 
 
 def _unkeyed(query: Hypergraph, features: Collection[str]) -> list[str]:
@@ -145,7 +193,7 @@ def sums_view(layout: ViewLayout, options: Options, buckets: int) -> tuple[JoinV
     relations = [Relation(s.name, (*s.variable_names, *local[s.name])) for s in join.sources]
     query = Hypergraph(tuple(relations), tuple(dict.fromkeys(join.keys)))
     planned = plan_join(query, (), options, buckets)
-    variables = _variables(join, layout.seed, query.free)
+    variables = variables_of(join, layout.seed, query.free)
     algebra = SumsAlgebra(planned.plan, join, layout)
     answer = GroupsAnswer(layout, algebra, variables)
     return JoinView(join, planned.plan, variables, algebra, answer, buckets), planned
@@ -159,19 +207,22 @@ def moments_view(
     buckets: int,
     seed: int,
     shifts: Mapping[str, float],
+    categorical: Sequence[str] = (),
 ) -> tuple[JoinView, Planned]:
-    """Plan the moments of some features of a join, by group."""
+    """Plan the moments of some features of a join, by group; categorical features are given apart from the others."""
     shared = _shared(join)
-    wanted = shared | {*groups, *features}
+    wanted = shared | {*groups, *features, *categorical}
     relations = [Relation(s.name, tuple(v for v in s.variable_names if v in wanted)) for s in join.sources]
     query = Hypergraph(tuple(relations), tuple(groups))
-    planned = plan_join(query, features, options, buckets)
-    variables = _variables(join, seed, groups)
-    algebra = MomentsAlgebra(planned.plan, {s.name: s.variable_names for s in join.sources}, dict(shifts))
+    planned = plan_join(query, (*features, *categorical), options, buckets, categorical)
+    variables = variables_of(join, seed, groups, [name for name in categorical if name not in shared])
+    names = {s.name: s.variable_names for s in join.sources}
+    algebra = MomentsAlgebra(planned.plan, names, dict(shifts), tuple(categorical))
     kinds = [variables.kinds[name] for name in groups]
     keys = KeyLayout(tuple(k.type for k in kinds), tuple(k.nullable for k in kinds), seed)
     root = planned.plan.views[planned.plan.root]
-    answer = MomentsAnswer(keys, tuple(groups), root.orders[0], len(features), variables)
+    moments = MomentsAnswer(keys, tuple(groups), root.orders[0], len(features), variables)
+    answer = MixedAnswer(moments, algebra.categories(planned.plan.root)) if categorical else moments
     return JoinView(join, planned.plan, variables, algebra, answer, buckets), planned
 
 
@@ -184,14 +235,15 @@ def _shared(join: JoinPlan) -> set[str]:
     return shared
 
 
-def _variables(join: JoinPlan, seed: int, free: Collection[str]) -> Variables:
+def variables_of(join: JoinPlan, seed: int, free: Collection[str], coded: Collection[str] = ()) -> Variables:
+    """The types of all variables of a join; those in `free` may be NULL, those in `coded` are categories."""
     shared = _shared(join)
     kinds: dict[str, Variable] = {}
     for source in join.sources:
         for name, expression in source.variables:
             # Rows with NULL in a join variable or in a feature never get here.
             nullable = expression.nullable and name not in shared and name in free
-            kinds.setdefault(name, Variable(expression.type, nullable))
+            kinds.setdefault(name, Variable(expression.type, nullable, coded=name in coded))
     return Variables(kinds, seed)
 
 

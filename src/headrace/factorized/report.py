@@ -22,6 +22,7 @@ from headrace.factorized.described import (
     BY_KEY,
     CONSTANT,
     MATCHES,
+    SMALLER,
     DescribedView,
     Words,
     arrangements,
@@ -87,6 +88,7 @@ def report(planned: Planned, algebra: Algebra, subject: Subject, *, proposal: st
             "relations": join.relations,
             "keys": plan.views[plan.root].keys,
             "classes": classes(query),
+            "classes_under_dependencies": classes(planned.reduct),
             "order": order,  # without local variables at the bottom, which need not be written
             "order_why": planned.order_why,
             "proposal": proposal,
@@ -137,10 +139,16 @@ class _Join:
 
     def step(self) -> str:
         """What a step costs."""
-        by_cost = {cost: [t["relation"] for t in self._changing if t["cost"] == cost] for cost in (CONSTANT, MATCHES)}
+        costs = (CONSTANT, SMALLER, MATCHES)
+        by_cost = {cost: [t["relation"] for t in self._changing if t["cost"] == cost] for cost in costs}
         said = []
         if by_cost[CONSTANT]:
             said.append(f"a changed key of {', '.join(by_cost[CONSTANT])} takes a constant number of lookups")
+        if by_cost[SMALLER]:
+            said.append(
+                f"a changed key of {', '.join(by_cost[SMALLER])} takes as many lookups as keys match it in the view "
+                "that has the fewest of them"
+            )
         if by_cost[MATCHES]:
             said.append(f"a changed key of {', '.join(by_cost[MATCHES])} takes as many lookups as keys match it")
         return "; ".join(said) or "no relation changes, so there is nothing to do"
@@ -188,7 +196,7 @@ class _Join:
         if view is self.views[0]:
             return "(the answer)"
         if not view.read_by:
-            return "(no relation)"
+            return "(readers)" if view.why.startswith("readers") else "(no relation)"
         others = [name for name in self.relations if name not in self.static and name not in view.changes]
         if len(others) > 2 and sorted(view.read_by) == sorted(others):
             return "all other relations"
@@ -216,13 +224,29 @@ class _Join:
     # -- theory -------------------------------------------------------------------------------------------------------
 
     def theory(self, order: str) -> Iterator[Part]:
-        yield Fact("query", f"is {listed(classes(self.planned.query)) or 'cyclic'}")
+        under = classes(self.planned.reduct)
+        more = "" if under == classes(self.planned.query) else f"; under the dependencies of its tables {listed(under)}"
+        yield Fact("query", f"is {listed(classes(self.planned.query)) or 'cyclic'}{more}")
         if order:
             yield Fact("order", f"of variables: {self.planned.order_why}")
             yield Outline(tuple(line for root in parse(order).roots for line in self._order(root)))
+        yield from self._indicators()
         if self._changing:
             yield Fact("changes", "d is the change of a view, * the join of two of them, and += adds over the ring")
             yield Outline(tuple(self._formulas()))
+
+    def _indicators(self) -> Iterator[Fact]:
+        """The indicator projections, each with the view that it keeps small and the cycle that it closes."""
+        names, plan = self.words.names, self.plan
+        for above in self.words.children:
+            for child in self.words.children[above]:
+                if plan.views[child].indicator:
+                    cycle = ", ".join(sorted(plan.views[above].relations))
+                    yield Fact(
+                        "indicator",
+                        f"{names[child]} below {names[above]}: it closes a cycle with {cycle}, so that the view has no "
+                        f"more keys than {plan.views[child].relation}; it changes no answer (F-IVM, Figure 17)",
+                    )
 
     def _order(self, root: Node) -> Iterator[tuple[int, str]]:
         written = {node.variable for node in root.subtree()}
@@ -272,10 +296,12 @@ class _Join:
             return 1 + max(map(layer, parents[name]), default=-1)
 
         leaves = [view for view in self.views if view.relation is not None]
+        # A relation with indicator projections has several leaves, and is drawn below the lowest of them.
+        lowest = {view.relation: view for view in sorted(leaves, key=lambda view: layer(view.name))}
         return Graph(
             (
                 *(self._node(view, layer(view.name)) for view in self.views),
-                *(self._leaf(view, layer(view.name) + 1) for view in leaves),
+                *(self._leaf(view, layer(view.name) + 1) for view in leaves if lowest[view.relation] is view),
             ),
             (
                 *(Edge(view.name, child) for view in self.views for child in view.children),

@@ -24,18 +24,28 @@ class ViewNode:
     relation: str | None = None  # the relation of a leaf
     variables: tuple[str, ...] = ()  # the variables of the order that it stands for, the topmost first
     marginalised: tuple[str, ...] = ()  # the variables that it sums away
+    listed: tuple[str, ...] = ()  # the variables whose values readers list from it (`result_tree`)
+    indicator: bool = False  # a leaf that only says which keys its relation has
 
     @cached_property
     def relations(self) -> frozenset[str]:
-        """The relations below."""
-        own = frozenset() if self.relation is None else frozenset([self.relation])
+        """The relations below, of which the view is the join."""
+        own = frozenset() if self.relation is None or self.indicator else frozenset([self.relation])
         return own.union(*(child.relations for child in self.children))
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The relations with whose changes the view may change: those below, and those of indicator projections."""
+        own = frozenset() if self.relation is None else frozenset([self.relation])
+        return own.union(*(child.inputs for child in self.children))
 
     @property
     def name(self) -> str:
-        """The name that people see: V, the variable that the view stands at, and its keys."""
+        """The name that people see: V (H if readers list it), the variable that the view stands at, and its keys."""
+        if self.indicator:
+            return f"∃{self.relation}[{', '.join(self.keys)}]"
         at = self.relation if self.relation is not None else "@" + (self.variables[0] if self.variables else "")
-        return f"V_{at}[{', '.join(self.keys)}]"
+        return f"{'H' if self.listed else 'V'}_{at}[{', '.join(self.keys)}]"
 
     def walk(self) -> Iterator[ViewNode]:
         """This view and all below, a parent before its children."""
@@ -55,7 +65,7 @@ def view_tree(order: VariableOrder, query: Hypergraph) -> ViewNode:
     return ViewNode(query.free, tuple(roots))
 
 
-def _tau(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewNode]:
+def tau(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewNode]:
     """The views that the view above joins: one, or several where summing stops."""
     if node.stop_pushdown:
         # Nothing is summed away here, so a view would only be a join; its children are joined one view higher.
@@ -74,7 +84,7 @@ def _view(node: Node, order: VariableOrder, query: Hypergraph, needed: Sequence[
 
 
 def _children(node: Node, order: VariableOrder, query: Hypergraph) -> list[ViewNode]:
-    views = [view for child in node.children for view in _tau(child, order, query)]
+    views = [view for child in node.children for view in tau(child, order, query)]
     return views + [ViewNode(query.relation(name).variables, relation=name) for name in node.relations]
 
 
@@ -95,11 +105,11 @@ def views_to_keep(root: ViewNode, updatable: frozenset[str]) -> dict[ViewNode, s
     kept = {root: "it is the answer"}
     for node in root.walk():
         for child in node.children:
-            changing = [other for other in node.children if other is not child and other.relations & updatable]
+            changing = [other for other in node.children if other is not child and other.inputs & updatable]
             if changing:
                 kept[child] = f"changes of {', '.join(sorted(_changing(changing, updatable)))} are joined with it"
     return kept
 
 
 def _changing(views: list[ViewNode], updatable: frozenset[str]) -> set[str]:
-    return {name for view in views for name in view.relations & updatable}
+    return {name for view in views for name in view.inputs & updatable}

@@ -11,36 +11,40 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import NotEnoughDataError, SchemaError
-from headrace.learn.moments import Doubles, instead, listed
+from headrace.learn.moments import instead, listed
+from headrace.learn.terms import Number, Term, spark_term
 
 NAME = "prediction"
 
 
-def predict(frame: Any, features: Sequence[str], coef: Doubles, intercept: float) -> Any:
+def predict(frame: Any, terms: Sequence[Term], intercept: float) -> Any:
     """Predict per row; the kind of table decides what is returned (see `LinearRegression.predict`)."""
     if is_spark(frame):
-        check_columns(frame.columns, features)
-        return frame.withColumn(NAME, _expression(features, coef, intercept))
+        check_columns(frame.columns, [term.name for term in terms])
+        return frame.withColumn(NAME, expression(terms, intercept))
     if not isinstance(frame, pd.DataFrame | pa.Table | pa.RecordBatch):
         raise SchemaError(
             f"predict was given a {type(frame).__name__}",
             way_out="pass a pandas DataFrame, an Arrow table or a Spark DataFrame with a column for each feature",
         )
-    values = _columns(frame, features)
+    check_columns(_names(frame), [term.name for term in terms])
     predicted = np.full(len(frame), intercept)
-    for weight, column in zip(coef, values, strict=True):
-        predicted += weight * column
+    for term in terms:
+        if isinstance(term, Number):
+            predicted += term.weight * columns_of(frame, [term.name])[0]
+        else:
+            predicted += term.contribution(_arrow(frame, term.name))
     if isinstance(frame, pd.DataFrame):
         return pd.Series(predicted, index=frame.index, name=NAME)
     return pa.array(predicted, from_pandas=True)
 
 
-def squares(frame: Any, label: str, features: Sequence[str], coef: Doubles, intercept: float) -> tuple[float, float]:
+def squares(frame: Any, label: str, terms: Sequence[Term], intercept: float) -> tuple[float, float]:
     """Return the sum of squared residuals of a table, and that of the label's differences from its mean."""
     if is_spark(frame):
-        return _spark_squares(frame, label, features, coef, intercept)
-    predicted = np.asarray(predict(frame, features, coef, intercept), np.float64)
-    actual = _columns(frame, [label])[0]
+        return _spark_squares(frame, label, terms, intercept)
+    predicted = np.asarray(predict(frame, terms, intercept), np.float64)
+    actual = columns_of(frame, [label])[0]
     there = ~(np.isnan(predicted) | np.isnan(actual))
     actual = actual[there]
     if not len(actual):
@@ -54,12 +58,13 @@ def is_spark(frame: Any) -> bool:
     return any(kind.__module__.startswith("pyspark.sql") for kind in type(frame).__mro__)
 
 
-def _expression(features: Sequence[str], coef: Doubles, intercept: float) -> Any:
+def expression(terms: Sequence[Term], intercept: float) -> Any:
+    """A prediction as an expression that Spark evaluates."""
     from pyspark.sql import functions as F
 
     total = F.lit(float(intercept))
-    for name, weight in zip(features, coef, strict=True):
-        total = total + F.lit(float(weight)) * spark_column(name)
+    for term in terms:
+        total = total + spark_term(term)
     return total
 
 
@@ -70,14 +75,12 @@ def spark_column(name: str) -> Any:
     return F.col("`" + name.replace("`", "``") + "`").cast("double")
 
 
-def _spark_squares(
-    frame: Any, label: str, features: Sequence[str], coef: Doubles, intercept: float
-) -> tuple[float, float]:
+def _spark_squares(frame: Any, label: str, terms: Sequence[Term], intercept: float) -> tuple[float, float]:
     from pyspark.sql import functions as F
 
-    check_columns(frame.columns, [*features, label])
+    check_columns(frame.columns, [*(term.name for term in terms), label])
     actual = spark_column(label)
-    residual = actual - _expression(features, coef, intercept)
+    residual = actual - expression(terms, intercept)
     pairs = frame.select(actual.alias("actual"), residual.alias("residual"))
     counted = pairs.where("residual IS NOT NULL AND NOT isnan(residual)")
     found = counted.agg(
@@ -88,9 +91,9 @@ def _spark_squares(
     return float(found["sse"]), float(found["n"] * found["var"])
 
 
-def _columns(frame: Any, names: Sequence[str]) -> list[NDArray[np.float64]]:
-    known = list(frame.columns) if isinstance(frame, pd.DataFrame) else frame.schema.names
-    check_columns(known, names)
+def columns_of(frame: Any, names: Sequence[str]) -> list[NDArray[np.float64]]:
+    """Columns of a table in memory as doubles, NaN where a value is missing."""
+    check_columns(_names(frame), names)
     found = []
     for name in names:
         try:
@@ -104,6 +107,21 @@ def _columns(frame: Any, names: Sequence[str]) -> list[NDArray[np.float64]]:
                 f"column {name!r} is not one of numbers: {error}", way_out="convert it to numbers first"
             ) from error
     return found
+
+
+def _names(frame: Any) -> list[Any]:
+    return list(frame.columns) if isinstance(frame, pd.DataFrame) else frame.schema.names
+
+
+def _arrow(frame: Any, name: str) -> pa.Array | pa.ChunkedArray:
+    if not isinstance(frame, pd.DataFrame):
+        return frame.column(name)
+    try:
+        return pa.array(frame[name], from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(
+            f"column {name!r} has values of several types: {error}", way_out="convert it first"
+        ) from error
 
 
 def check_columns(known: Sequence[Any], needed: Sequence[str]) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from headrace.learn.frames import NAME, check_columns, is_spark, spark_column
-from headrace.learn.regression import LinearRegression
+from headrace.learn.frames import NAME, check_columns, expression, is_spark, spark_column
 
-Models = Mapping[tuple[Any, ...], LinearRegression]
+if TYPE_CHECKING:
+    from headrace.learn.learner import Learner
+    from headrace.learn.linear import Linear
+
+Key = tuple[Any, ...]
 
 
-def predict_by_group(frame: Any, groups: Sequence[str], models: Models) -> Any:
+def predict_by_group(frame: Any, groups: Sequence[str], models: Mapping[Key, Learner]) -> Any:
     """Predict for each row by the model of its group; rows of a group without a model get none.
 
     Parameters
@@ -27,28 +31,58 @@ def predict_by_group(frame: Any, groups: Sequence[str], models: Models) -> Any:
     if is_spark(frame):
         return _on_spark(frame, groups, models)
     if isinstance(frame, pa.Table | pa.RecordBatch):
-        return pa.array(_on_pandas(frame.to_pandas(), groups, models).to_numpy(), from_pandas=True)
-    return _on_pandas(frame, groups, models)
+        return pa.array(_on_rows(frame, groups, models), from_pandas=True)
+    return pd.Series(_on_rows(frame, groups, models).to_numpy(), index=frame.index, name=NAME)
 
 
-def _on_pandas(frame: pd.DataFrame, groups: Sequence[str], models: Models) -> pd.Series:
-    check_columns(list(frame.columns), groups)
-    predicted = np.full(len(frame), np.nan)
-    columns = [frame[name].astype(object).where(frame[name].notna(), None) for name in groups]
-    rows: dict[tuple[Any, ...], list[int]] = {}
-    for i, key in enumerate(zip(*columns, strict=True)):
+def _on_rows(frame: Any, groups: Sequence[str], models: Mapping[Key, Learner]) -> pd.Series:
+    """Predict for rows in memory, by position."""
+    rows: dict[Key, list[int]] = {}
+    for i, key in enumerate(zip(*_values(frame, groups), strict=True)):
         rows.setdefault(key, []).append(i)
+    parts = []
     for key, at in rows.items():
         if key in models:
-            predicted[at] = models[key].predict(frame.iloc[at]).to_numpy()
-    return pd.Series(predicted, index=frame.index, name=NAME)
+            part = frame.iloc[at] if isinstance(frame, pd.DataFrame) else frame.take(pa.array(at, pa.int64()))
+            predicted = models[key].predict(part)
+            parts.append(pd.Series(predicted.to_numpy() if isinstance(predicted, pd.Series) else predicted, at))
+    if not parts:
+        return pd.Series(np.full(len(frame), np.nan))
+    return pd.concat(parts).reindex(range(len(frame)))
 
 
-def _on_spark(frame: Any, groups: Sequence[str], models: Models) -> Any:
-    """Join the coefficients, which are few, to the rows; Spark evaluates the sum."""
+def _values(frame: Any, groups: Sequence[str]) -> list[list[Any]]:
+    if isinstance(frame, pd.DataFrame):
+        check_columns(list(frame.columns), groups)
+        return [frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in groups]
+    check_columns(frame.schema.names, groups)
+    return [frame.column(name).to_pylist() for name in groups]
+
+
+def _on_spark(frame: Any, groups: Sequence[str], models: Mapping[Key, Learner]) -> Any:
+    """Each group's rows by an expression of their own, and the others without a prediction, put together."""
+    from pyspark.sql import functions as F
+
+    check_columns(frame.columns, groups)
+    parts, others = [], F.lit(True)
+    for key, model in models.items():
+        same = F.lit(True)
+        for group, value in zip(groups, key, strict=True):
+            same = same & _quoted(group).eqNullSafe(F.lit(value))
+        parts.append(model.predict(frame.where(same)))
+        others = others & ~same
+    kind = dict(parts[0].dtypes)[NAME] if parts else "double"
+    parts.append(frame.where(others).withColumn(NAME, F.lit(None).cast(kind)))
+    return reduce(lambda left, right: left.unionByName(right), parts)
+
+
+def linear_by_group(frame: Any, groups: Sequence[str], models: Mapping[Key, Linear]) -> Any:
+    """Predict on Spark by linear models: join the coefficients, which are few, to the rows; Spark evaluates the sum."""
     from pyspark.sql import functions as F
 
     features = next(iter(models.values())).feature_names_ if models else ()
+    if any(model.levels_ for model in models.values()):
+        return _by_level(frame, groups, models)
     check_columns(frame.columns, [*groups, *features])
     if not models:
         return frame.withColumn(NAME, F.lit(None).cast("double"))
@@ -59,9 +93,29 @@ def _on_spark(frame: Any, groups: Sequence[str], models: Models) -> Any:
     types = [f"{name} {kinds[group]}" for name, group in zip(names, groups, strict=True)]
     schema = ", ".join([*types, *(f"{name} double" for name in weights)])
     coefficients = F.broadcast(frame.sparkSession.createDataFrame(rows, schema))
-    same = [F.col("`" + g.replace("`", "``") + "`").eqNullSafe(F.col(n)) for g, n in zip(groups, names, strict=True)]
+    same = [_quoted(group).eqNullSafe(F.col(name)) for group, name in zip(groups, names, strict=True)]
     joined = frame.join(coefficients, same, "left")
     total = F.col("__w")
     for i, name in enumerate(features):
         total = total + F.col(f"__w{i}") * spark_column(name)
     return joined.withColumn(NAME, total).drop(*names, *weights)
+
+
+def _by_level(frame: Any, groups: Sequence[str], models: Mapping[Key, Linear]) -> Any:
+    """One expression per group, since each group has levels of its own."""
+    from pyspark.sql import functions as F
+
+    check_columns(frame.columns, [*groups, *(term.name for term in next(iter(models.values())).terms())])
+    chosen: Any = F
+    for key, model in models.items():
+        same = F.lit(True)
+        for group, value in zip(groups, key, strict=True):
+            same = same & _quoted(group).eqNullSafe(F.lit(value))
+        chosen = chosen.when(same, expression(model.terms(), model.intercept_))
+    return frame.withColumn(NAME, chosen)
+
+
+def _quoted(name: str) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")

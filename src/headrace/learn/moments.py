@@ -109,6 +109,28 @@ class Moments:
         np.fill_diagonal(centred, np.maximum(np.diagonal(centred), 0.0))
         return centred
 
+    def correlation(self) -> Doubles:
+        """Return the correlation of any two features; NaN for a feature that does not vary."""
+        centred = self.centred()
+        spread = np.sqrt(np.diagonal(centred))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            correlation: Doubles = np.clip(centred / np.outer(spread, spread), -1.0, 1.0)
+        np.fill_diagonal(correlation, np.where(spread > 0, 1.0, np.nan))
+        return correlation
+
+    def ranking(self, label: str) -> list[tuple[str, float]]:
+        """Rank the other features by the size of their correlation with a label; those that do not vary come last.
+
+        >>> table = np.array([[1.0, 2, 3], [1, 3, 2], [-1, -2, -4]])
+        >>> moments = Moments(("x", "y", "z"), 3, table.sum(axis=1), table @ table.T)
+        >>> [(name, round(correlation, 4)) for name, correlation in moments.ranking("x")]
+        [('z', -0.982), ('y', 0.5)]
+        """
+        whole = self.select([label, *(name for name in self.features if name != label)])
+        with_label = whole.correlation()[0, 1:].tolist()
+        found = list(zip(whole.features[1:], with_label, strict=True))
+        return sorted(found, key=lambda pair: -1.0 if np.isnan(pair[1]) else abs(pair[1]), reverse=True)
+
     def select(self, features: Sequence[str]) -> Moments:
         """Restrict the moments to some features, in the order given."""
         at = {name: i for i, name in enumerate(self.features)}

@@ -165,6 +165,13 @@ class JoinOperator(Operator):
             out += self._passing(side)
         return together(out)
 
+    def absorb(self) -> None:
+        if self.layout.settles:
+            super().absorb()
+            return
+        for part in self.layout.parts:
+            self.keep(part, self.pushed(part))
+
     # -- pairs ----------------------------------------------------------------------------------------------------
 
     def _pairs(self, left: Run | None, right: Run | None) -> Iterator[Changes]:

@@ -110,6 +110,10 @@ class Operator(ABC):
     def flush(self) -> Changes | None:
         """Add the pushed changes to the state, and give the changes of the operator's result."""
 
+    def absorb(self) -> None:
+        """Add the pushed changes to the state, where nobody reads what they change in the operator's result."""
+        self.flush()
+
     def before(self, part: str) -> Sequence[AnyRun]:
         """An arrangement as it was before the step; empty if the arrangement is not kept."""
         return self.state.get(part, ())

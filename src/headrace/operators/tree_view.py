@@ -257,6 +257,14 @@ class TreeView(ViewKernel):
             return None
         return Residence(self.buckets, lead, by_key=layout.searched_by(part, places))
 
+    def whereabouts(self, part: str) -> tuple[object, ...] | None:
+        """What decides in which bucket the entries of a part lie; None if the entries do not tell."""
+        number = self.owner(part)
+        layout = self.layouts[number]
+        if self._residence(number, layout, part) is None:
+            return None
+        return ("in every bucket",) if part in self._shared else self.placement.lies[number, layout.side_of(part)]
+
     @cached_property
     def inlets(self) -> Mapping[str, Inlet]:
         out = {}
@@ -369,7 +377,11 @@ class TreeView(ViewKernel):
         waiting: Collection[str],
         done: Reduced,
     ) -> Reduced:
-        changes = operator.flush()
+        changes = None
+        if self.rebuild is None or self._readers[number] or self._is_answer(number):
+            changes = operator.flush()
+        else:
+            operator.absorb()
         for part, run in operator.runs.items():
             if run.rows and (bucket == 0 or part not in self._shared) and part in self.arrangements:
                 done.runs[part] = run
@@ -463,10 +475,15 @@ class TreeView(ViewKernel):
 
     # -- which part is whose ----------------------------------------------------------------------------------------
 
+    def owner(self, part: str) -> int:
+        """The operator that a part belongs to."""
+        return self._owner[part]
+
     @cached_property
     def _owner(self) -> dict[str, int]:
-        """The operator that each part of a delivery is for."""
-        return {part: number for number, layout in self._own_layouts for part in layout.accepts}
+        """The operator that each part is of: what it keeps, and what is delivered to it."""
+        parts = ((number, (*layout.arrangements, *layout.accepts)) for number, layout in self._own_layouts)
+        return {part: number for number, own in parts for part in own}
 
 
 def _in_one_bucket(kernel: TreeView) -> TreeView:

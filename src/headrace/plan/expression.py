@@ -7,7 +7,8 @@ Everything else is evaluated by Catalyst itself; the expression then only tells 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from headrace.relation.types import SqlType
 
@@ -29,6 +30,12 @@ class Expression:
         if self.op == "column":
             return frozenset([str(self.value)])
         return frozenset().union(*(arg.columns for arg in self.args))
+
+    def over(self, columns: Mapping[str, Expression]) -> Expression:
+        """The same expression with others in place of the columns that it reads."""
+        if self.op == "column":
+            return columns[str(self.value)]
+        return replace(self, args=tuple(arg.over(columns) for arg in self.args))
 
     def __str__(self) -> str:
         return self.sql

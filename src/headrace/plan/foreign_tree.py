@@ -129,8 +129,8 @@ class _Builder:
         """The view's groups, made of the rows that come out of the root's last join."""
         given = self._live[self.graph.root]
         rename = {name: column(f.name, f.type, f.nullable) for name, f in given.fields.items()}
-        outputs = tuple(_over(expression, rename) for expression in (*self.rows.keys, *self.rows.arguments))
-        condition = None if self.rows.condition is None else _over(self.rows.condition, rename)
+        outputs = tuple(expression.over(rename) for expression in (*self.rows.keys, *self.rows.arguments))
+        condition = None if self.rows.condition is None else self.rows.condition.over(rename)
         letters = ["k"] * len(plan.keys) + ["v"] * len(plan.arguments)
         numbers = [*range(len(plan.keys)), *range(len(plan.arguments))]
         fields = tuple(
@@ -290,10 +290,3 @@ def _all_equal(pairs: Sequence[tuple[Field, Field]]) -> Expression | None:
         term = Expression("EqualTo", _BOOLEAN, f"({left} = {right})", (left, right))
         out = term if out is None else Expression("And", _BOOLEAN, f"({out} AND {term})", (out, term))
     return out
-
-
-def _over(expression: Expression, columns: Mapping[str, Expression]) -> Expression:
-    """An expression with other columns in place of the variables that it reads."""
-    if expression.op == "column":
-        return columns[str(expression.value)]
-    return replace(expression, args=tuple(_over(arg, columns) for arg in expression.args))

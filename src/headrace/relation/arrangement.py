@@ -40,13 +40,15 @@ def scan(group: Group, runs: Sequence[AnyRun]) -> Run | None:
     return merge(group, list(runs))  # type: ignore[arg-type]
 
 
-def pieces(group: Group, runs: Sequence[AnyRun], rows: int) -> Iterator[Run]:
+def pieces(group: Group, runs: Sequence[AnyRun], rows: int, first: int | None = None) -> Iterator[Run]:
     """Add all runs up piece by piece, in the order of their keys, reading at most about `rows` entries per piece.
 
+    If `first` is given, the first piece has about so many entries, and each of the next ones twice as many as the last.
     At most about half of the entries of an arrangement are dead, so the cost of a piece is in proportion to the
     entries it has, and the first one comes as fast as the last.
     """
-    left = [(run, 0) for run in runs if run.rows]
+    left, most = [(run, 0) for run in runs if run.rows], rows
+    rows = most if first is None else min(first, most)
     while left:
         # Where keys of all runs lie among each other, an equal share of each is a piece; where the runs follow each
         # other, the piece is of one of them.
@@ -60,6 +62,7 @@ def pieces(group: Group, runs: Sequence[AnyRun], rows: int) -> Iterator[Run]:
             raise AssertionError("the keys of a run are in ascending order")
         yield merge(group, [run.slice(at, end) for (run, at), end in zip(left, stops, strict=True)])
         left = [(run, end) for (run, _), end in zip(left, stops, strict=True) if end < run.rows]
+        rows = min(most, 2 * rows)
 
 
 def _stops(left: Sequence[tuple[AnyRun, int]], most: int) -> list[int]:

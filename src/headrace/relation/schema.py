@@ -19,6 +19,7 @@ BUCKET = "__bucket"
 _MAX_KEY = 64
 
 Reference = str | tuple[str, ...]  # the column of a foreign key, or its columns in the order of the other table's key
+Dependencies = Mapping[str, Iterable[str]] | Mapping[tuple[str, ...], Iterable[str]] | Mapping[Reference, Iterable[str]]
 References = Mapping[str, str] | Mapping[tuple[str, ...], str] | Mapping[Reference, str]
 
 
@@ -80,6 +81,7 @@ class TableSchema:
     expected_rows: int | None = field(default=None, compare=False)
     watermark: Watermark | None = None  # rows that come later than this are set aside
     append_only: bool = False  # its rows are never deleted; a deletion is a bad row
+    fds: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()  # columns, and the columns that they determine
 
     @classmethod
     def of(
@@ -94,6 +96,7 @@ class TableSchema:
         expected_rows: int | None = None,
         watermark: object = None,
         append_only: bool = False,
+        fds: Dependencies | None = None,
     ) -> TableSchema:
         """Check a definition and make a schema of it; key columns become NOT NULL."""
         check_name(name, "table")
@@ -151,7 +154,8 @@ class TableSchema:
         # A reference of one column stays the plain name it mostly is.
         pairs = tuple((link[0] if len(link) == 1 else link, table) for link, table in sorted(links.items()))
         late = None if watermark is None else Watermark.of(name, fixed, watermark)
-        return cls(name, fixed, keys, pairs, static, kept, expected_rows, late, append_only)
+        determined = _dependencies(name, names, fds or {}, kept)
+        return cls(name, fixed, keys, pairs, static, kept, expected_rows, late, append_only, determined)
 
     def column(self, name: str) -> Column:
         """Find a column by name."""
@@ -188,6 +192,7 @@ class TableSchema:
             "expected_rows": self.expected_rows,
             "watermark": None if self.watermark is None else [self.watermark.column, str(self.watermark.delay)],
             "append_only": self.append_only,
+            "fds": [[list(of), list(determined)] for of, determined in self.fds],
         }
 
     @classmethod
@@ -208,11 +213,40 @@ class TableSchema:
             expected_rows=data.get("expected_rows"),  # type: ignore[arg-type]
             watermark=data.get("watermark"),
             append_only=bool(data.get("append_only", False)),
+            fds={tuple(of): determined for of, determined in data.get("fds", [])},  # type: ignore[attr-defined]
         )
 
 
 def _columns(own: Reference) -> tuple[str, ...]:
     return (own,) if isinstance(own, str) else tuple(own)
+
+
+def _dependencies(
+    table: str, names: Iterable[str], given: Dependencies, kept: bool
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]:
+    """Check functional dependencies, as {column or columns: [columns that they determine]}."""
+    names, found = list(names), []
+    for own, others in given.items():
+        of, determined = _columns(own), (others,) if isinstance(others, str) else tuple(others)
+        for column in (*of, *determined):
+            if column not in names:
+                raise SchemaError(
+                    f"table {table!r}: fds column {column!r} is not one of its columns",
+                    way_out=f"use one of {', '.join(names)}",
+                )
+        if not of or not determined or len({*of, *determined}) < len(of) + len(determined):
+            raise SchemaError(
+                f"table {table!r}: the dependency {', '.join(of)} -> {', '.join(determined)} lacks a side or repeats a "
+                "column",
+                way_out="give the columns that determine others, and those others, as in fds={'zip': ['city']}",
+            )
+        found.append((of, determined))
+    if found and not kept:
+        raise SchemaError(
+            f"table {table!r} has fds, but its rows are not to be kept: nothing could tell whether a row breaks them",
+            way_out="leave out fds=..., or keep the rows",
+        )
+    return tuple(sorted(found))
 
 
 def ddl(columns: Iterable[Column]) -> str:

@@ -3,7 +3,8 @@
 Views over joins are searched by the first few variables of their keys, so here a key is the words of its variables
 side by side, in the order of the arrangement, with nothing in front. A variable has the words of its type
 (`relation.keys`) and, if it can be NULL, one more that says whether it is. Strings are hashes; the text of those that
-the answer shows travels beside the keys.
+the answer shows travels beside the keys. A category has a *code*, which is always one word: the value itself where that
+fits, else a hash of it. So codes are the same in every task, bucket and step, without anybody handing them out.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ from headrace.relation.types import SqlType
 
 @dataclass(frozen=True)
 class Variable:
-    """The type of a variable, and whether it can be NULL (a variable that is joined on cannot)."""
+    """The type of a variable, and whether it can be NULL (a variable that is joined on cannot).
+
+    One that is `coded` has the one word of its code; nothing else of it is wanted as a key.
+    """
 
     type: SqlType
     nullable: bool = False
+    coded: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,19 +52,38 @@ class Variables:
         return {name: self._words(kind) + kind.nullable for name, kind in self.kinds.items()}
 
     def _words(self, kind: Variable) -> int:
-        return 2 if kind.type.kind == "string" or kind.type.precision > 18 else 1
+        return 2 if is_hashed(kind.type) and not kind.coded else 1
 
     def encode(self, name: str, column: pa.Array) -> Words:
         """Make the words of a variable's values."""
         kind = self.kinds[name]
         layout = KeyLayout((kind.type,), (False,), self.seed)
         words = layout.encode([column])[int(layout.has_lead) :]
+        if kind.coded:
+            words = self.hashed(words)[None, :]
         if not kind.nullable:
             return words
         missing = np.zeros((1, len(column)), np.uint64)
         if column.null_count:
             missing[0] = ~validity(column)
         return np.concatenate([words, missing])
+
+    def code(self, name: str, words: Words) -> NDArray[np.uint64]:
+        """The codes of a category, from its words."""
+        return self.hashed(words[: self._words(self.kinds[name])])
+
+    def hashed(self, words: Words) -> NDArray[np.uint64]:
+        """Codes from words: the word itself, or a hash of several."""
+        if len(words) == 1:
+            return np.ascontiguousarray(words[0])
+        codes = np.empty(words.shape[1], np.uint64)
+        kernels.fold(np.ascontiguousarray(words), np.uint64(self.seed), codes)
+        return codes
+
+    def whole_words(self, name: str, column: pa.Array) -> Words:
+        """The words of a category's values from which its codes are hashed."""
+        layout = KeyLayout((self.kinds[name].type,), (False,), self.seed)
+        return layout.encode([column])[int(layout.has_lead) :]
 
     def numbers(self, name: str, words: Words) -> NDArray[np.float64]:
         """Read a numeric variable back from its words."""
@@ -97,6 +121,11 @@ class Variables:
         if layout.has_lead:
             kernels.fold(out[1:], np.uint64(layout.seed), out[0])
         return out
+
+
+def is_hashed(kind: SqlType) -> bool:
+    """Whether a code of this type is a hash, so that the value cannot be read back from it."""
+    return kind.kind == "string" or kind.precision > 18
 
 
 def as_numbers(column: pa.Array) -> NDArray[np.float64]:

@@ -5,7 +5,10 @@ from headrace.rings.covariance import Covariance
 from headrace.rings.double import Compensated
 from headrace.rings.integer import COUNT, Integer
 from headrace.rings.laws import LAWS, violations
+from headrace.rings.mixed import MixedCovariance
 from headrace.rings.product import Product
+from headrace.rings.relational import Relational
+from headrace.rings.vector import Vector
 
 __all__ = [
     "COUNT",
@@ -15,9 +18,12 @@ __all__ = [
     "Gathering",
     "Group",
     "Integer",
+    "MixedCovariance",
     "Payload",
     "Product",
+    "Relational",
     "Ring",
+    "Vector",
     "concatenate",
     "gathers",
     "take",

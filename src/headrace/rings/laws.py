@@ -78,6 +78,8 @@ def violations(group: Group, rng: np.random.Generator, n: int = 64) -> Iterator[
     a, b, c = (group.sample(rng, n) for _ in range(3))
     for payload in (a, b, c):
         for column, dtype in zip(payload, group.dtypes, strict=True):
+            if dtype.hasobject and len(column) == n:
+                continue  # relations, which have no fixed width (`rings.mixed`)
             # A subarray dtype declares a column of more than one number an element.
             if column.dtype != dtype.base or column.shape != (n, *dtype.shape):
                 declared = f"{dtype.base}{[n, *dtype.shape]}"

@@ -83,8 +83,10 @@ class Record:
     published: tuple[str, ...] = ()  # arrangements of which readers see the state again
     unshown: Changes = field(default_factory=dict)  # the changes of answers that readers do not see yet
     shared: dict[str, Any] | None = None  # all subplans that views share, if that has changed
+    unshared: list[Any] | None = None  # all that was taken apart and stays so, if that has changed
     unkept: dict[str, Any] = field(default_factory=dict)  # per view, the arrangements dropped for now, with their sizes
     memory: dict[str, Any] | None = None  # what the memory budget has led to, and which changes are expected next
+    unmerged: list[str] | None = None  # the views that have still to be merged with others, if that has changed
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -150,8 +152,10 @@ class Snapshot:
     shown: Arrangements = field(default_factory=dict)
     unshown: Changes = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
+    unshared: list[Any] = field(default_factory=list)
     unkept: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
+    unmerged: list[str] = field(default_factory=list)
 
     @cached_property
     def read(self) -> Arrangements:
@@ -189,8 +193,10 @@ class Snapshot:
             {name: buckets for name, buckets in (self.shown | record.shown).items() if name not in gone},
             {name: runs for name, runs in record.unshown.items() if name in views},
             self.shared if record.shared is None else record.shared,
+            self.unshared if record.unshared is None else record.unshared,
             {name: parts for name, parts in unkept.items() if parts},
             self.memory if record.memory is None else record.memory,
+            [name for name in (self.unmerged if record.unmerged is None else record.unmerged) if name in views],
         )
 
     def record(self) -> Record:
@@ -213,8 +219,10 @@ class Snapshot:
             shown=self.shown,
             unshown=self.unshown,
             shared=self.shared,
+            unshared=self.unshared,
             unkept=self.unkept,
             memory=self.memory,
+            unmerged=self.unmerged,
         )
 
     def runs(self) -> Iterator[RunRef]:
@@ -227,6 +235,11 @@ class Snapshot:
             for runs in changes.values():
                 yield from runs
 
+    def waiting(self) -> list[str]:
+        """The arrangements of changes that wait, as far as any do."""
+        pending = ((name, buckets) for name, buckets in self.arrangements.items() if name.startswith(PENDING))
+        return [name for name, buckets in pending if any(state.runs for state in buckets.values())]
+
     def files(self) -> set[str]:
         """Names of all files in runs/ that this snapshot needs."""
         return {run.name for run in self.runs()}
@@ -236,9 +249,12 @@ class Snapshot:
         return {name for aside in (self.quarantine, self.late) for files in aside.values() for name in files}
 
     def bytes(self) -> int:
-        """Size of the state, without final arrangements, which no step reads any more."""
+        """Size of the state, without final arrangements, which no step reads any more.
+
+        A run that two arrangements refer to counts once.
+        """
         kept = [buckets for name, buckets in self.arrangements.items() if not name.startswith(FINAL)]
-        return sum(run.bytes for buckets in kept for state in buckets.values() for run in state.runs)
+        return sum(run.bytes for run in {run for buckets in kept for state in buckets.values() for run in state.runs})
 
 
 def _without(summary: dict[str, Any], removed: Collection[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from headrace.rings import Group
 from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.merges import Kind, Merge, Merging
 from headrace.runtime.pending import followers_in_one_pass, residences_of
-from headrace.runtime.program import BucketResult, Program, table_arrangement, view_arrangement
+from headrace.runtime.program import BucketResult, Program, view_arrangement
 from headrace.runtime.runwriter import discard
 
 # A step of at most so many rows (divided by the cores, or per bucket) is done in one pass: going from bucket to bucket
@@ -45,7 +45,7 @@ def passes(program: Program, rows: int, threads: int = 1) -> list[Program]:
     residences: dict[str, Residence] = {}
     at_once, others = [], []
     for task in program.tables:
-        residences[table_arrangement(task.name)] = Residence(program.buckets, first_word)
+        residences |= dict.fromkeys(task.arrangements, Residence(program.buckets, first_word))
         views, left = [], []
         for view in task.views:
             way = view.kernel.in_one_pass

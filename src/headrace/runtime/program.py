@@ -20,6 +20,7 @@ from headrace.plan import native
 from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
 from headrace.relation.change import BadRows
+from headrace.relation.dependency import Guard, guards
 from headrace.relation.layout import TableLayout
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run
@@ -41,6 +42,11 @@ _TABLE = "table/"
 def table_arrangement(table: str) -> str:
     """Name a table's arrangement in the commit log."""
     return f"{_TABLE}{table}"
+
+
+def guard_arrangement(guard: Guard) -> str:
+    """Name the arrangement of one functional dependency of a table."""
+    return f"{_TABLE}{guard.table.schema.name}/fd{guard.number}"
 
 
 def pending_arrangement(view: str, part: str) -> str:
@@ -110,6 +116,11 @@ class TableTask:
     def name(self) -> str:
         return self.layout.schema.name
 
+    @property
+    def arrangements(self) -> list[str]:
+        """The arrangements of the table: its rows, and one per functional dependency."""
+        return [table_arrangement(self.name), *map(guard_arrangement, guards(self.layout))]
+
     def columns(self) -> list[Column]:
         """The columns that rows of this table come with: its own, and those that Catalyst evaluated."""
         out = list(self.layout.schema.columns)
@@ -160,10 +171,11 @@ class Program:
     flushes: Mapping[str, Flush] = field(default_factory=dict)  # by view, for a program without rows
     followers: Mapping[str, ViewKernel] = field(default_factory=dict)  # views that read a shared subplan
     patient: frozenset[str] = frozenset()  # the followers with goals: what they are given waits at their inlets
+    names: set[str] | None = field(default=None, compare=False)  # gets the names of files that this process writes
 
     def __getstate__(self) -> dict[str, object]:
-        """The program as tasks get it: without `between`, which needs the driver's session."""
-        return {**self.__dict__, "between": None}
+        """The program as tasks get it: without what only the driver has, such as its session in `between`."""
+        return {**self.__dict__, "between": None, "names": None}
 
     @cached_property
     def location(self) -> Location:
@@ -172,7 +184,7 @@ class Program:
 
     def writer(self) -> RunWriter:
         """Make a writer for the runs that one task adds."""
-        return RunWriter(self.location, self.version, fsync=self.fsync, merges_small=self.owes)
+        return RunWriter(self.location, self.version, fsync=self.fsync, names=self.names, merges_small=self.owes)
 
     @property
     def aside(self) -> AsideWriter:
@@ -204,7 +216,7 @@ class Program:
     @cached_property
     def rings(self) -> dict[str, Group]:
         """The ring of each arrangement that the step may change."""
-        rings: dict[str, Group] = {table_arrangement(task.name): COUNT for task in self.tables if task.store}
+        rings: dict[str, Group] = {part: COUNT for task in self.tables if task.store for part in task.arrangements}
         for name, kernel in self.views.items():
             rings |= {view_arrangement(name, part): ring for part, ring in kernel.arrangements.items()}
         return rings

@@ -24,6 +24,7 @@ from headrace.relation import kernels, runfile
 from headrace.relation.arrangement import runs_to_merge
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
 from headrace.relation.columns import take_column, take_rows, whole
+from headrace.relation.dependency import Guard, guards, judge_dependency
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
@@ -40,6 +41,7 @@ from headrace.runtime.program import (
     Program,
     TableTask,
     ViewTask,
+    guard_arrangement,
     table_arrangement,
     view_arrangement,
 )
@@ -105,26 +107,33 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
 
 def _map_table(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
     batch = ChangeBatch(rows.select(task.layout.schema.names), diff)
-    for bucket, at in _by_bucket(program, task, batch.rows):
+    for bucket, at in _by_bucket(program, task.layout.lead, batch.rows):
         out.pieces[bucket].rows[task.name].append(batch if at is None else batch.take(at))
+    for guard in guards(task.layout):
+        about = guard.about(batch)
+        if len(about):
+            for bucket, at in _by_bucket(program, guard.lead, about.rows):
+                out.pieces[bucket].rows[guard_arrangement(guard)].append(about if at is None else about.take(at))
 
 
 def _map_bad(program: Program, task: TableTask, out: Mapped) -> None:
     """Send the bad rows to the buckets of their rows, where all that is said of a row comes together."""
     for bad in out.bad:
-        for bucket, at in _by_bucket(program, task, bad.rows):
+        for bucket, at in _by_bucket(program, task.layout.lead, bad.rows):
             out.pieces[bucket].bad.append(bad if at is None else bad.take(at))
     out.bad = []
 
 
-def _by_bucket(program: Program, task: TableTask, rows: pa.Table) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
-    """The positions of a table's rows by bucket; None stands for all of them."""
+def _by_bucket(
+    program: Program, lead: Callable[[pa.Table], NDArray[np.uint64]], rows: pa.Table
+) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
+    """The positions of a table's rows by bucket, which their first words decide; None stands for all of them."""
     if program.buckets == 1:
         yield 0, None
         return
     n = rows.num_rows
     codes = np.empty(n, np.int32)
-    kernels.buckets_of(task.layout.lead(rows), program.buckets, codes)
+    kernels.buckets_of(lead(rows), program.buckets, codes)
     order, starts = np.empty(n, np.int64), np.empty(program.buckets + 1, np.int64)
     kernels.split_by(codes, program.buckets, order, starts)
     for bucket in range(program.buckets):
@@ -236,6 +245,9 @@ def _reduce_tables(program: Program, tasks: Iterable[TableTask], bucket: int, pi
             result.bad += [bad for bad in pieces.bad if bad.table == task.name]
             if pieces.rows.get(task.name):
                 _reduce_table(program, task, bucket, pieces.rows[task.name], writer, result)
+            for guard in guards(task.layout):
+                if given := pieces.rows.get(guard_arrangement(guard)):
+                    _reduce_guard(program, guard, bucket, given, writer, result)
     return result
 
 
@@ -263,11 +275,7 @@ def _reduce_table(
     result: BucketResult,
 ) -> None:
     name = table_arrangement(task.name)
-    batch = batches[0]
-    if len(batches) > 1:
-        rows = pa.concat_tables([batch.rows for batch in batches]).combine_chunks()
-        batch = ChangeBatch(rows, np.concatenate([batch.diff for batch in batches]))
-    batch, bad = set_apart(task.layout.schema, batch)
+    batch, bad = set_apart(task.layout.schema, _together(batches))
     if bad is not None:
         result.bad.append(bad)
     held = Held.of(program, name, bucket)
@@ -279,6 +287,31 @@ def _reduce_table(
     # With a key, each live row is one entry; in a bag an entry may stand for many rows, so this is an upper bound.
     store(writer, held, COUNT, change.run, int(change.run.payload[0].sum()), result, entries=False)
     result.seen[task.name] = len(batch)
+
+
+def _reduce_guard(
+    program: Program,
+    guard: Guard,
+    bucket: int,
+    batches: list[ChangeBatch],
+    writer: RunWriter,
+    result: BucketResult,
+) -> None:
+    # What is wrong with a row by itself is said where the row is stored.
+    batch, _ = set_apart(guard.table.schema, _together(batches))
+    held = Held.of(program, guard_arrangement(guard), bucket)
+    change = judge_dependency(guard, held.runs, batch)
+    if change.bad is not None:
+        result.bad.append(change.bad)
+    if not (result.bad or program.judge_only):
+        store(writer, held, COUNT, change.run, int(change.run.payload[0].sum()), result, entries=False)
+
+
+def _together(batches: list[ChangeBatch]) -> ChangeBatch:
+    if len(batches) == 1:
+        return batches[0]
+    rows = pa.concat_tables([batch.rows for batch in batches]).combine_chunks()
+    return ChangeBatch(rows, np.concatenate([batch.diff for batch in batches]))
 
 
 def _reduce_view(

@@ -2,6 +2,7 @@
 
 [TARGET LAG '5 seconds' | FINAL WORK 0.2 | BUDGET '10 cpu seconds per minute' | MANUAL]
 [EVERY 100000 ROWS | EVERY '1 minute' | AT WINDOW END | ON REFRESH]
+[IDLE AFTER '10 minutes']
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.errors import SchemaError
+from headrace.relation.duration import Duration
 from headrace.sql.cursor import Cursor
 from headrace.sql.lexer import Kind, Token
 from headrace.thrifty.goal import (
@@ -42,6 +44,13 @@ def goal_clause(cursor: Cursor) -> Freshness | None:
         return None
     trigger = _trigger(cursor)
     return _checked(cursor, first, lambda: Freshness(goal, trigger))
+
+
+def idle_clause(cursor: Cursor) -> Duration | None:
+    """Read after how long without rows a view lets go of state; None if that is not said."""
+    if not cursor.take_words("IDLE", "AFTER"):
+        return None
+    return _made(cursor, Kind.STRING, "a time, as in IDLE AFTER '10 minutes'", lambda t: Duration.parse(t.string))
 
 
 def _goal(cursor: Cursor) -> Goal | None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.errors import PipelineError
+from headrace.relation.duration import Duration
 from headrace.sql.clauses import ForeignKey, columns, options
 from headrace.sql.cursor import Cursor
-from headrace.sql.goal_text import goal_clause
+from headrace.sql.goal_text import goal_clause, idle_clause
 from headrace.sql.lexer import Token, line_of, tokens
 from headrace.thrifty.goal import Freshness
 
@@ -46,6 +47,7 @@ class ViewStatement:
     line: int
     replace: bool = False
     goal: Freshness | None = None
+    idle_after: Duration | None = None
 
 
 Statement = TableStatement | ViewStatement
@@ -83,7 +85,7 @@ def parse_pipeline(text: str, file: str = "pipeline") -> tuple[Statement, ...]:
     """Parse the text of a pipeline; `file` is its name in errors.
 
     >>> parse_pipeline("CREATE MATERIALIZED VIEW total AS SELECT count(*) FROM sales;")
-    (ViewStatement(name='total', sql='SELECT count(*) FROM sales', line=1, replace=False, goal=None),)
+    (ViewStatement(name='total', sql='SELECT count(*) FROM sales', line=1, replace=False, goal=None, idle_after=None),)
     """
     statements: list[Statement] = []
     lines: dict[str, int] = {}
@@ -179,7 +181,7 @@ def _table(cursor: Cursor, line: int, replace: bool) -> tuple[TableStatement, To
 def _view(cursor: Cursor, line: int, replace: bool) -> tuple[ViewStatement, Token]:
     cursor.take_words("IF", "NOT", "EXISTS")
     named = cursor.identifier("the view's name")
-    goal = goal_clause(cursor)
+    goal, idle_after = goal_clause(cursor), idle_clause(cursor)
     if not cursor.take_word("AS"):
         raise cursor.error(
             f"expected AS SELECT ... after the view's name, {named.name}",
@@ -189,7 +191,7 @@ def _view(cursor: Cursor, line: int, replace: bool) -> tuple[ViewStatement, Toke
     if not (query.is_word("SELECT", "WITH", "FROM") or query.is_symbol("(")):
         raise cursor.error("expected a query", "Write AS SELECT ... (or WITH ... SELECT ...).")
     sql = cursor.text[query.start : cursor.end.start].rstrip()
-    return ViewStatement(named.name, sql, line, replace, goal), named
+    return ViewStatement(named.name, sql, line, replace, goal, idle_after), named
 
 
 def _refuse_other_clause(cursor: Cursor) -> None:

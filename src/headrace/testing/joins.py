@@ -7,6 +7,7 @@ that are joined on have the same name everywhere, so that one set of tables serv
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.factorized.order import Node, VariableOrder, completed, rebuilt
@@ -66,9 +67,12 @@ def _joined_type(rng: random.Random, kind: str) -> SqlType:
     return SqlType(rng.choice(["int", "bigint"])) if kind in ("int", "bigint") else SqlType.parse(kind)
 
 
-def random_join_query(rng: random.Random, join: Join) -> str:
+KINDS = ("groups", "groups", "groups", "groups", "total", "rows", "distinct")
+
+
+def random_join_query(rng: random.Random, join: Join, kinds: Sequence[str] = KINDS) -> str:
     """SELECT over some of the tables, with any of WHERE, GROUP BY, HAVING, and sums of products across tables."""
-    return _Query(rng, join).sql()
+    return _Query(rng, join).sql(kinds)
 
 
 class _Query:
@@ -80,8 +84,8 @@ class _Query:
         self.tables = rng.randint(2, len(join.tables))  # a table's parent is before it
         self.style = rng.choice(["natural", "using", "on", "where"])
 
-    def sql(self) -> str:
-        kind = self.rng.choice(["groups", "groups", "groups", "groups", "total", "rows", "distinct"])
+    def sql(self, kinds: Sequence[str]) -> str:
+        kind = self.rng.choice(kinds)
         from_, equalities = self._from()
         terms = equalities + [self._condition() for _ in range(self.rng.choice([0, 0, 1, 2]))]
         where = f" WHERE {' AND '.join(f'({term})' for term in terms)}" if terms else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +20,12 @@ from headrace.datasets.delays import Uniform
 from headrace.datasets.disorder import Stream, generate
 from headrace.engine.strategies import STRATEGIES
 from headrace.errors import UnsupportedSQLError
+from headrace.factorized.planner import STRATEGIES as VIEW_TREES
+from headrace.learn.learner import Learner
+from headrace.learn.registry import MODELS
+from headrace.relation.outer import entries
 from headrace.relation.schema import DIFF
-from headrace.thrifty.strategy import F_SQL, ONE_TABLE, RECOMPUTE
+from headrace.thrifty.strategy import F_SQL, FACTORIZED, MATRIX_CHAIN, ONE_TABLE, RECOMPUTE
 from headrace.window.estimators import ESTIMATORS
 
 Step = Mapping[str, pa.Table]
@@ -64,14 +69,23 @@ _MOMENTS = f"SELECT sale.price, sale.pieces, shop.rent {_STAR}"
 
 
 def subjects() -> Iterator[Subject]:
-    """All subjects: each strategy with each kind of definition that it keeps, and each estimator of window joins."""
+    """All subjects: each strategy with each kind of definition that it keeps, and each estimator of window joins.
+
+    Products of matrices are kept by one strategy.
+    """
     made = {"view": _view, "covariance": _covariance, "model": _model}
     for strategy in STRATEGIES:
         for kind in strategy.kinds:
             # F-SQL is a way to write moments; a query is SQL already.
             if kind in made and (kind, strategy.name) != ("view", F_SQL):
                 yield made[kind](strategy.name)
+    yield _factorized_result()
+    for kind in MODELS:
+        if kind != hr.LinearRegression.__name__:  # which every strategy has been tried with
+            yield _other_model(kind)
+    yield from map(_levels, VIEW_TREES)
     yield from map(_windows, ESTIMATORS)
+    yield _matrices()
 
 
 def _asked(strategy: str) -> dict[str, Any]:
@@ -99,6 +113,20 @@ def _view(strategy: str) -> Subject:
     )
 
 
+def _factorized_result() -> Subject:
+    """The rows of a join as a hierarchy of views, which has no changes row by row."""
+    rows = f"SELECT shop, price, pieces, city, rent {_STAR}"
+    return Subject(
+        "view, factorized result",
+        _star_tables,
+        lambda engine: engine.view("kept", rows, representation=FACTORIZED),
+        _star_steps,
+        lambda engine: engine.view("other", _QUERIES[0], representation=FACTORIZED),
+        tells_changes=False,
+        strategy=FACTORIZED,
+    )
+
+
 def _covariance(strategy: str) -> Subject:
     return Subject(
         f"covariance, {strategy}",
@@ -107,6 +135,20 @@ def _covariance(strategy: str) -> Subject:
         _star_steps,
         lambda engine: engine.covariance("other", _MOMENTS, ["colour"], **_asked(strategy)),
         _flat,
+        tells_changes=False,
+        strategy=strategy,
+    )
+
+
+def _levels(strategy: str) -> Subject:
+    over = f"SELECT sale.price, shop.rent, shop.city, sale.pieces {_STAR}"
+    return Subject(
+        f"levels, {strategy}",
+        _star_tables,
+        lambda engine: engine.covariance("kept", over, categorical=["pieces"], **_asked(strategy)),
+        _star_steps,
+        lambda engine: engine.covariance("other", over, categorical=["colour"], **_asked(strategy)),
+        _encoded,
         tells_changes=False,
         strategy=strategy,
     )
@@ -122,6 +164,52 @@ def _model(strategy: str) -> Subject:
         _coefficients,
         tells_changes=False,
     )
+
+
+def _other_model(kind: str) -> Subject:
+    """A registered model over columns of the star, with defaults but for what it must be told."""
+    columns = "sale.price, sale.pieces, shop.rent"
+    made: Callable[..., Learner] = MODELS[kind]
+    given = {"label": "price"} if "label" in signature(made).parameters else {}
+    return Subject(
+        f"model, {kind}",
+        _star_tables,
+        lambda engine: engine.model("kept", made(**given), f"SELECT {columns} {_STAR}"),
+        _star_steps,
+        lambda engine: engine.model("other", made(**given, features=["colour"]), f"SELECT {columns} {_STAR}"),
+        tells_changes=False,
+    )
+
+
+_SHAPES = {"a1": (6, 40), "a2": (40, 70), "a3": (70, 5)}
+
+
+def _matrices() -> Subject:
+    """A chain of matrices; whole numbers, so that products are exact in any order."""
+    return Subject(
+        "matrix chain",
+        lambda engine: None,
+        lambda engine: engine.matrix_chain("kept", _SHAPES),
+        _matrix_steps,
+        lambda engine: engine.matrix_chain("other", {"a1": (6, 40), "a3": (70, 5)}),
+        tells_changes=False,
+        strategy=MATRIX_CHAIN,
+    )
+
+
+def _matrix_steps(seed: int, count: int) -> list[Step]:
+    rng = np.random.default_rng(seed)
+    steps: list[Step] = []
+    for _ in range(count):
+        step = {}
+        for name, (m, n) in _SHAPES.items():
+            product = hr.outer(rng.integers(-2, 3, m), rng.integers(-2, 3, n))
+            some = entries((rng.random((m, n)) < 0.05) * rng.integers(-3, 4, (m, n)))
+            rows = pa.concat_tables([product.rows(), some])
+            diff = np.where(rows["term"].is_valid().to_numpy(), 1, rng.choice([-1, 1], rows.num_rows))
+            step[name] = rows.append_column(DIFF, pa.array(diff))
+        steps.append(step)
+    return steps
 
 
 def _windows(estimator: str) -> Subject:
@@ -180,6 +268,15 @@ def _flat(handle: Any) -> pa.Table:
     table = handle.to_arrow()
     numbers = [*table["count"].to_pylist(), *table["sums"][0].as_py(), *table["cofactor"][0].as_py()]
     return pa.table({"place": pa.array(range(len(numbers))), "value": pa.array(map(float, numbers), pa.float64())})
+
+
+def _encoded(handle: Any) -> pa.Table:
+    """Moments of the one-hot encoded rows as one column of numbers, for the levels that there are."""
+    moments = handle.mixed_moments().one_hot()
+    places = [f"{a} * {b}" for a in moments.features for b in moments.features]
+    numbers = [moments.count, *moments.sums, *moments.cofactor.ravel()]
+    values = pa.array(map(float, numbers), pa.float64())
+    return pa.table({"place": pa.array(["count", *moments.features, *places]), "value": values})
 
 
 def _coefficients(handle: Any) -> pa.Table:

@@ -24,7 +24,7 @@ LEARNING = 0
 """The pace of a path of which nothing is known yet."""
 # Hundredths of the rows after which such a path is flushed: flushes from 1% to 38%, small ones with little state and
 # with much, and the last one small. They tell what a start costs and what a row, and in which order rows come.
-_LEARNING_AT = (1, 3, 7, 15, 31, 69, 85, 93, 97, 99)
+LEARNING_AT = (1, 3, 7, 15, 31, 69, 85, 93, 97, 99)
 
 
 def now() -> int:
@@ -218,7 +218,7 @@ def paths_due(progress: Progress, expected: int) -> dict[str, int]:
 def _flushes(pace: int, rows: int, expected: int) -> int:
     """How many flushes are due before the trigger, once so many rows have come."""
     if pace == LEARNING:
-        return bisect_right(_LEARNING_AT, 100 * rows // expected)
+        return bisect_right(LEARNING_AT, 100 * rows // expected)
     return min(pace - 1, rows * pace // expected)
 
 

@@ -25,6 +25,7 @@ from headrace.thrifty.cardinalities import (
     top_flow,
     touched_groups,
 )
+from headrace.thrifty.schedule import LEARNING, LEARNING_AT
 from headrace.thrifty.unit_costs import UnitCosts
 
 _jit: Any = nb.njit(cache=True, nogil=True)
@@ -87,12 +88,12 @@ class Work:
     final_rows: float
     rows: Mapping[int, float]  # per operator
     cpu: Mapping[int, float]  # per operator, and that of the flushes themselves under -1
-    given: tuple[float, float, float] = (0.0, 0.0, 0.0)  # the flow that the last operator gives until the trigger
+    given: tuple[tuple[float, float, float], ...] = ()  # per operator, the flow that it gives until the trigger
 
 
 def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int) -> Work:
-    """Simulate a trigger with these paces, its data in so many parts."""
-    rows, cpu, gave = np.zeros(len(plan.kinds)), np.zeros(len(plan.kinds) + 1), np.zeros(3)
+    """Simulate a trigger with these paces (`LEARNING` among them), its data in so many parts."""
+    rows, cpu, gave = np.zeros(len(plan.kinds)), np.zeros(len(plan.kinds) + 1), np.zeros((len(plan.kinds), 3))
     total, final, total_rows, final_rows = _simulate(
         plan.kinds,
         plan.parameters,
@@ -109,12 +110,12 @@ def simulated(plan: FlatPlan, paces: Sequence[int], units: UnitCosts, parts: int
         gave,
     )
     by_operator = {**dict(enumerate(cpu[:-1].tolist())), -1: float(cpu[-1])}
-    one, two, three = gave.tolist()
-    return Work(total, final, total_rows, final_rows, dict(enumerate(rows.tolist())), by_operator, (one, two, three))
+    given = tuple((one, two, three) for one, two, three in gave.tolist())
+    return Work(total, final, total_rows, final_rows, dict(enumerate(rows.tolist())), by_operator, given)
 
 
 @_jit
-def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows, cpu, last_gave):  # type: ignore[no-untyped-def]
+def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units, limit, parts, rows, cpu, every_given):  # type: ignore[no-untyped-def]
     operators = len(kinds)
     flushed = np.zeros(len(paces), np.int64)
     last = np.zeros(len(paces))  # how much of the data had come at the last flush of each path
@@ -131,6 +132,9 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
         any_due = False
         for path in range(len(paces)):
             count = part * paces[path] // parts
+            if paces[path] == LEARNING:
+                for hundredth in LEARNING_AT:
+                    count += 100 * part >= hundredth * parts
             if count > flushed[path] or part == parts:
                 is_due[path] = True
                 any_due = True
@@ -184,8 +188,7 @@ def _simulate(kinds, parameters, path_of, arriving, feeds, passing, paces, units
                     continue
                 join_flow(kinds[n], parameters[n], cumulated[n], taken[n], given)
             gave = given[0] + 2.0 * given[1] + given[2]
-            if n == operators - 1:
-                last_gave += given
+            every_given[n] += given
             for size in range(2):
                 price = units[size, n]
                 cost[size, n] = price[0] + price[1] * (took + summed) + price[2] * gave

@@ -23,6 +23,7 @@ OPERATORS = "operators"
 RECOMPUTE = "recompute"
 F_SQL = "f-sql"
 WINDOW_JOIN = "window join"
+MATRIX_CHAIN = "matrix chain"
 
 
 class Plan(Protocol):

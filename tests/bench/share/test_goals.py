@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ def test_sharing_takes_a_fraction_of_the_rows(
 ) -> None:
     """By fixed costs, the paces and so the rows through operators are the same on every machine."""
     small = ["--scale", "0.002", "--parts", "10", "--cases", "board", "--seeds", "1", "--assumed"]
-    result = run([*small, "--location", str(tmp_path)])
+    result = run([*small, "--location", str(tmp_path), "--plots", str(tmp_path / "plots")])
     rows = {row["approach"]: row for row in result["results"]}
     assert list(rows) == list(APPROACHES)
     assert not any("wrong" in row for row in rows.values())
@@ -28,6 +29,13 @@ def test_sharing_takes_a_fraction_of_the_rows(
     # No view is faster than the subplan that it reads, and with one pace for all there is one pace.
     assert max(rows["ours"]["paces"].values()) <= rows["ours"]["subplans"]["~1"]
     assert set(rows["share-uniform"]["paces"].values()) == {rows["share-uniform"]["subplans"]["~1"]}
+    for row in rows.values():
+        assert row["missed_seconds_most"] >= row["missed_seconds_mean"] >= 0
+        assert row["planning_seconds_at_pace_100"] > 0
+    assert rows["ours"]["operator_rows"] <= rows["ours, all shared"]["operator_rows"]
+    drawn = ElementTree.parse(tmp_path / "plots" / "share-goals.svg").getroot()
+    bars = [one for one in drawn.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") == "12"]
+    assert len(bars) == len(APPROACHES)
     out().print(table(result))
     assert "ours / share-uniform" in " ".join(capsys.readouterr().out.split())
 

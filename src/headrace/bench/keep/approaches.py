@@ -1,15 +1,16 @@
 """Ways to keep a view under a budget, each as something that takes changes and is timed.
 
-headrace chooses by the dynamic program, *recycler* caches by benefit, *everything* keeps all state (DBT), and *rebatch*
-keeps nothing and fills the view anew from its tables after each change, by Headrace's own filling. All of them
-store the rows of the change in their tables, and that time counts alike.
+headrace chooses by the dynamic program, *recycler* caches by benefit, and *everything* keeps all state of the same
+operators. *recursive* keeps the higher-order views of DBToaster: for each table, the join of all others in connected
+pieces, and so on for each piece. *rebatch* keeps nothing and fills the view anew from its tables after each change, by
+Headrace's own filling. All of them store the rows of the change in their tables, and that time counts alike.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,13 +19,17 @@ import pyarrow as pa
 from headrace.bench.keep.workload import Loaded
 from headrace.bench.tpch.data import Changes
 from headrace.engine.engine import Engine
+from headrace.errors import UnsupportedSQLError
+from headrace.operators.layout import GROUPS
 from headrace.operators.tree_view import TreeView
 from headrace.thrifty.keep.policies import POLICIES
 
 HEADRACE, RECYCLER, EVERYTHING, REBATCH = "headrace", "recycler", "everything", "rebatch"
+RECURSIVE = "recursive"
 PLENTY = 10**15
 _POLICY = {HEADRACE: "program", RECYCLER: "recycler", EVERYTHING: "everything"}
 _VIEW = "v"
+_ANSWER = (GROUPS, "v0")  # of a view tree: its groups, and the root that they follow from
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Kept:
         start = time.perf_counter()
         if self.approach == REBATCH:
             self._fill()
+        elif self.approach == RECURSIVE:
+            self.engine.view(_VIEW, self.sql, strategy=RECURSIVE)
         else:
             self.engine._maintenance.memory.policy = POLICIES[_POLICY[self.approach]]
             self.engine.memory_budget = budget
@@ -71,7 +78,7 @@ class Kept:
         kernel = planned.kernel
         assert isinstance(kernel, TreeView)
         still = replace(planned, kernel=replace(kernel, static=frozenset(kernel.tree.tables)))
-        self.engine._maintenance.fill(_VIEW, still)
+        self.engine._maintenance.states.fill(_VIEW, still)
         self.engine._store.remove_orphans()
 
     @property
@@ -88,7 +95,12 @@ class Kept:
     @property
     def kept_bytes(self) -> int:
         """The bytes of state that wait for the next change, besides tables and the answer."""
-        return 0 if self.approach == REBATCH else int(self.engine.status()["memory"]["kept_bytes"])
+        if self.approach == REBATCH:
+            return 0
+        if self.approach == RECURSIVE:
+            parts = self.engine.views[_VIEW].planned.kernel.arrangements
+            return self.engine._store.latest.bytes(_VIEW, [part for part in parts if part not in _ANSWER])
+        return int(self.engine.status()["memory"]["kept_bytes"])
 
     @property
     def answer(self) -> pa.Table | None:
@@ -103,3 +115,30 @@ def keeping(loaded: Loaded, approach: str, sql: str, budget: int = PLENTY) -> It
         kept = Kept(approach, engine, sql)
         kept.begin(budget)
         yield kept
+
+
+Cases = Mapping[str, tuple[str, int]]
+"""Per name: an approach and its budget."""
+
+
+@contextmanager
+def side_by_side(loaded: Loaded, sql: str, cases: Cases) -> Iterator[dict[str, Kept]]:
+    """A view by several approaches at once, so that what else the machine does meanwhile meets all of them alike."""
+    with ExitStack() as opened:
+        found = {}
+        for name, (approach, budget) in cases.items():
+            # Higher-order views are for joins on equal columns, and not all queries are such.
+            with suppress(UnsupportedSQLError) if approach == RECURSIVE else nullcontext():
+                found[name] = opened.enter_context(keeping(loaded, approach, sql, budget))
+        yield found
+
+
+def played(kept: Mapping[str, Kept], changes: Sequence[Changes]) -> dict[str, list[Taken]]:
+    """Let all approaches take the same changes, one change after the other; the one that begins goes round."""
+    taken: dict[str, list[Taken]] = {name: [] for name in kept}
+    names = list(kept)
+    for number, change in enumerate(changes):
+        at = number % len(names)
+        for name in (*names[at:], *names[:at]):
+            taken[name].append(kept[name].step(change))
+    return taken

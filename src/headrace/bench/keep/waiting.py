@@ -2,7 +2,8 @@
 
 The scenarios (`scenarios`) are those of chapter 5 of the CrocodileDB thesis: late data, cleaning one table at a time,
 wrong predictions, budgets from nothing to everything, deletions, and a join of many tables. Ours is compared with
-recomputing by our own filling (rebatch), keeping everything (DBT), caching by benefit (recycler), and Spark.
+recomputing by our own filling (rebatch), keeping everything that our operators could, the higher-order views of
+DBToaster (recursive), caching by benefit (recycler), and Spark.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from headrace.bench.keep.plots import save_plots
 from headrace.bench.keep.scenarios import SCENARIOS, Bench, Row
 from headrace.bench.keep.workload import tpch
 from headrace.bench.measuring.screen import named_numbers
@@ -35,10 +37,14 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     spark = local_session()
     with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
         tell(f"making TPC-H at scale {options.scale:g}")
-        bench = Bench(spark, Path(folder), tpch(options.scale), options.queries, options.chain_rows, tell)
+        bench = Bench(
+            spark, Path(folder), tpch(options.scale), options.queries, options.chain_rows, options.repeats, tell
+        )
         bench.warm_up()
         results = [row for name in options.scenarios for row in getattr(bench, name)()]
-    config = {key: value for key, value in vars(options).items() if key != "location"}
+    if options.plots is not None:
+        save_plots(options.plots, results)
+    config = {key: value for key, value in vars(options).items() if key not in ("location", "plots")}
     config |= {"cores": spark.sparkContext.defaultParallelism}
     return {"bench": "keep", "config": config, "results": results, "ratios": _ratios(results)}
 
@@ -49,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--queries", nargs="+", default=list(_FLAT), help="flat joins of TPC-H")
     made.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="what is measured")
     made.add_argument("--chain-rows", type=int, default=200_000, help="rows of the largest table of the chain")
+    made.add_argument("--repeats", type=int, default=5, help="changes of which the median is told, per budget")
+    made.add_argument("--plots", type=Path, default=None, help="folder for a picture of each query")
     made.add_argument("--location", type=Path, default=None, help="folder for files and state")
     return made
 
@@ -69,7 +77,7 @@ def _ratios(rows: Sequence[Row]) -> dict[str, float]:
                 if system != "headrace" and times:
                     out[f"{scenario}: {what}, {system} / headrace"] = _mean(times)
             sizes = [a["state_mb"] / b["state_mb"] for a, b in pairs if a["state_mb"] and b["state_mb"]]
-            if system == "everything" and sizes:
+            if system in ("everything", "recursive") and sizes:
                 out[f"{scenario}: state, {system} / headrace"] = _mean(sizes)
     return out
 

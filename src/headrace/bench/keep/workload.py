@@ -6,11 +6,8 @@ tables in place of the data set of the join order benchmark, which is not to be 
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.bench.measuring.copied_location import engine_on_copy
 from headrace.bench.tpch.data import Changes, Tell
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.batches import DIFF
@@ -109,21 +107,9 @@ class Loaded:
             engine.compact()
         return cls(spark, folder / "tables")
 
-    @contextmanager
-    def opened(self) -> Iterator[Engine]:
+    def opened(self) -> AbstractContextManager[Engine]:
         """Open an engine with the first rows and no views, on a copy that is removed when it is closed."""
-        place = Path(tempfile.mkdtemp(prefix="location-", dir=self.location.parent))
-        runs = self.location / "runs"
-
-        def copy(source: str, target: str) -> None:
-            (os.link if Path(source).parent == runs else shutil.copyfile)(source, target)
-
-        try:
-            shutil.copytree(self.location, place, copy_function=copy, dirs_exist_ok=True)
-            with Engine(self.spark, place, sharing="off", calibrate=False) as engine:
-                yield engine
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        return engine_on_copy(self.spark, self.location, sharing="off", calibrate=False)
 
 
 def after(first: Mapping[str, pa.Table], changes: Sequence[Changes]) -> dict[str, pa.Table]:

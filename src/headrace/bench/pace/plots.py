@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+from headrace.bench.measuring.plotting import BLACK, BLUE, GREEN, ORANGE, PINK, RED, save, ticks
 from headrace.bench.pace.approaches import APPROACHES, BATCH, EAGER, HAND, LEAF, OURS, UNIFORM
 from headrace.bench.pace.summary import is_goal
 from headrace.explain import svg
@@ -23,20 +23,14 @@ _WIDTH = _TOTAL - _LEFT - 2 * MARGIN
 _LEAST = 0.02  # of final work; what is less stands at the edge
 _MARKED = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _SAID = "CPU in addition to the batch's, over the share of the work that is left to the trigger"
-# Colours that people who see few of them can tell apart (Okabe and Ito).
-_COLOURS = {OURS: "#000000", UNIFORM: "#d55e00", LEAF: "#0072b2", HAND: "#009e73", EAGER: "#cc79a7", BATCH: "#e69f00"}
+_COLOURS = {OURS: BLACK, UNIFORM: RED, LEAF: BLUE, HAND: GREEN, EAGER: PINK, BATCH: ORANGE}
 
 
 def save_plots(folder: Path, results: Sequence[Row]) -> list[Path]:
     """Write one picture for each query that has a row of a goal; return their files."""
-    folder.mkdir(parents=True, exist_ok=True)
     rows = [row for row in results if is_goal(row)]
-    written = []
-    for query in dict.fromkeys(row["query"] for row in rows):
-        path = folder / f"pace-{quote(query, safe='')}.svg"
-        path.write_text(plot(query, [row for row in rows if row["query"] == query]), encoding="utf-8")
-        written.append(path)
-    return written
+    queries = dict.fromkeys(row["query"] for row in rows)
+    return save(folder, {f"pace-{one}": plot(one, [row for row in rows if row["query"] == one]) for one in queries})
 
 
 def plot(query: str, rows: Sequence[Row]) -> str:
@@ -47,7 +41,7 @@ def plot(query: str, rows: Sequence[Row]) -> str:
 
 def _drawn(rows: Sequence[Row]) -> Iterator[str]:
     costs = [1e3 * row["additional_cpu_seconds"] for row in rows]
-    axis = _axis(min(0.0, *costs), max(1.0, *costs))
+    axis = ticks(min(0.0, *costs), max(1.0, *costs))
     lines = {
         name: [row for row in rows if row["approach"] == name]
         for name in APPROACHES
@@ -57,13 +51,6 @@ def _drawn(rows: Sequence[Row]) -> Iterator[str]:
     for depth, name in reversed(list(enumerate(lines))):
         yield from _line(name, depth, lines[name], axis)
     yield from _legend(list(lines))
-
-
-def _axis(least: float, most: float) -> list[float]:
-    """Round numbers from the least to the most value, or a little beyond."""
-    step = 10 ** math.floor(math.log10((most - least) / 2))
-    step *= next(times for times in (1, 2, 5, 10) if (most - least) / (times * step) <= 5)
-    return [step * number for number in range(math.floor(least / step), math.ceil(most / step) + 1)]
 
 
 def _x(share: float) -> float:

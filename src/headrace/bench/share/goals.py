@@ -3,10 +3,12 @@
 Every query wants that at most a share of its work is left at the trigger: the shares are drawn from 1, 0.5, 0.2 and
 0.1, or are the same for all. The approaches are those of iShare's evaluation ("Thrifty Query Processing", 4.4): views
 that share nothing, with one pace per view or a pace per path; views that share subplans, with one pace for all that
-hangs together; and ours, a pace per subplan and per path. All choose by the same cost model, which is learnt in a pass
-of its own. Rows are those that operators took; with `--assumed` the model has fixed costs, and rows do not depend on
-the machine. Missed latency is the CPU time of a view and of its subplans at the trigger beyond its share of what the
-view takes alone if all is done then. The answers of all approaches are compared with Spark's.
+hangs together; and ours, a pace per subplan and per path, with all subplans shared, or taken apart where that is less
+work. All choose by the same cost model, which is learnt in a pass of its own, and once more after subplans are taken
+apart. Rows are those that operators took; with `--assumed` the model has fixed costs, and rows do not depend on the
+machine. Missed latency is the CPU time of a view and of its subplans at the trigger beyond its share of what the view
+takes alone if all is done then. How long the choice takes with paces up to 100 is measured beside it. The answers of
+all approaches are compared with Spark's.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,23 +33,27 @@ from headrace.bench.measuring.peak_memory import release_memory
 from headrace.bench.measuring.screen import named_numbers
 from headrace.bench.share.model import Model
 from headrace.bench.share.playing import Played, play
+from headrace.bench.share.plot import save_plot
 from headrace.bench.share.queries import CASES
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.tpch import tpch_tables
 from headrace.engine.opening import AUTO, OFF
 from headrace.runtime.session import local_session
 from headrace.thrifty.schedule import LEARNING
+from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.paces import Chosen, chosen, uniform
 
 __all__ = ["run", "table"]
 
 Tell = Callable[[str], None]
 _SHARES = (1.0, 0.5, 0.2, 0.1)
+OURS = "ours"
 APPROACHES: dict[str, tuple[str, Callable[..., Chosen]]] = {
     "noshare-uniform": (OFF, uniform),
     "noshare-nonuniform": (OFF, chosen),
     "share-uniform": (AUTO, uniform),
-    "ours": (AUTO, chosen),
+    "ours, all shared": (AUTO, chosen),
+    OURS: (AUTO, chosen),
 }
 """By name: whether views share, and how paces are chosen."""
 
@@ -68,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--goals", nargs="+", default=["random"], help="'random', or a share for all views")
     made.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of random goals")
     made.add_argument("--assumed", action="store_true", help="choose by fixed costs instead of measured ones")
+    made.add_argument("--plots", type=Path, default=None, help="folder for a picture of the CPU seconds")
     made.add_argument("--location", type=Path, default=None, help="folder for files and state")
     return made
 
@@ -89,8 +97,10 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
     for case in options.cases:
         queries = CASES[case]
 
-        def playing(sharing: str, paces: Any, queries: Mapping[str, str] = queries) -> Played:
-            how = {"parts": options.parts, "there": options.there}
+        def playing(
+            sharing: str, paces: Any, apart: Sequence[Apart] = (), queries: Mapping[str, str] = queries
+        ) -> Played:
+            how = {"parts": options.parts, "there": options.there, "apart": apart}
             return play(spark, root, tables, queries, sharing=sharing, paces=paces, **how)
 
         tell(f"{case}: everything at the trigger")
@@ -99,14 +109,25 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         for sharing in (OFF, AUTO):
             tell(f"{case}: learning, sharing {sharing}")
             models[sharing] = Model.of(playing(sharing, LEARNING), options.parts, assumed=options.assumed)
+        again: dict[Any, Model] = {}
+
+        def learnt(apart: Sequence[Apart], known: dict[Any, Model] = again, play: Any = playing) -> Model:
+            """What is known of the plan after subplans were taken apart."""
+            key = tuple((one.parts, one.own) for one in apart)
+            if key not in known:
+                known[key] = Model.of(play(AUTO, LEARNING, apart), options.parts, assumed=options.assumed)
+            return known[key]
+
         wrong = {name: peer.difference(sql, batch.answers[name]) for name, sql in queries.items()}
         for goals in options.goals:
             for seed in options.seeds if goals == "random" else [0]:
                 wanted = goals_of(queries, goals, seed)
                 what = f"{goals} {seed}" if goals == "random" else goals
-                results += _compared(case, what, wanted, models, batch, playing, wrong, tell)
+                results += _compared(case, what, wanted, models, learnt, batch, playing, wrong, tell)
                 release_memory()
-    config = {key: value for key, value in vars(options).items() if key != "location"}
+    if options.plots is not None:
+        save_plot(options.plots, results, f"TPC-H at scale {options.scale:g} in {options.parts} parts")
+    config = {key: value for key, value in vars(options).items() if key not in ("location", "plots")}
     config |= {"cores": files, "rows": sum(rows.num_rows for rows in tables.values())}
     return {"bench": "share-goals", "config": config, "results": results, "ratios": _ratios(results)}
 
@@ -116,8 +137,9 @@ def _compared(
     goals: str,
     wanted: Mapping[str, float],
     models: Mapping[str, Model],
+    learnt: Callable[[Sequence[Apart]], Model],
     batch: Played,
-    playing: Callable[[str, Any], Played],
+    playing: Callable[..., Played],
     wrong: Mapping[str, str | None],
     tell: Tell,
 ) -> list[dict[str, Any]]:
@@ -126,11 +148,20 @@ def _compared(
     work = models[OFF].work(wanted)
     for approach, (sharing, choose) in APPROACHES.items():
         tell(f"{case}, goals {goals}: {approach}")
+        model, apart = models[sharing], tuple[Apart, ...]()
         start = time.perf_counter()
-        found = choose(models[sharing].plan(work))
+        found = choose(model.plan(work))
+        if approach == OURS:
+            apart = model.taken_apart(work, found, models[OFF])
         planning = time.perf_counter() - start
-        played = playing(sharing, models[sharing].paces(found))
-        missed = [max(0.0, played.latency(v) / (share * batch.views[v].cpu) - 1) for v, share in wanted.items()]
+        if apart:
+            tell(f"{case}, goals {goals}: learning what was taken apart")
+            model = learnt(apart)
+            found = choose(model.plan(work))
+        played = playing(sharing, model.paces(found), apart)
+        goal = {view: share * batch.views[view].cpu for view, share in wanted.items()}
+        beyond = {view: max(0.0, played.latency(view) - goal[view]) for view in wanted}
+        missed = [beyond[view] / goal[view] for view in wanted]
         different = [f"{v}: {text}" for v, text in wrong.items() if text is not None]
         different += [f"{v}: not the answer of the batch" for v in wanted if not _same(played, batch, v)]
         row: dict[str, Any] = {
@@ -146,7 +177,12 @@ def _compared(
             "flushes": sum(len(part.flushes) for part in played.parts),
             "missed_mean": statistics.mean(missed),
             "missed_most": max(missed),
+            "missed_seconds_mean": statistics.mean(beyond.values()),
+            "missed_seconds_most": max(beyond.values()),
             "planning_seconds": planning,
+            "planning_seconds_at_pace_100": _planning(models[sharing], choose, work, approach, models[OFF]),
+            "taken_apart": [list(one.views) for one in apart],
+            "out_of_reach": list(found.missed),  # views whose goals no paces are estimated to reach
             "subplans": dict(found.subplans),
             "paces": {view: max(paces.values()) for view, paces in found.views.items()},
             "batch_cpu_seconds": sum(part.cpu for part in batch.parts),
@@ -154,6 +190,17 @@ def _compared(
         }
         out.append(row | ({"wrong": different[0]} if different else {}))
     return out
+
+
+def _planning(
+    model: Model, choose: Callable[..., Chosen], work: Mapping[str, float], approach: str, off: Model
+) -> float:
+    """How long the choice takes, taking apart included, if paces may be as high as 100."""
+    finer, start = replace(model, most=100), time.perf_counter()
+    found = choose(finer.plan(work))
+    if approach == OURS:
+        finer.taken_apart(work, found, off)
+    return time.perf_counter() - start
 
 
 def _same(one: Played, other: Played, view: str) -> bool:
@@ -170,9 +217,9 @@ def _ratios(results: list[dict[str, Any]]) -> dict[str, float]:
         for what in ("cpu_seconds", "operator_rows"):
             sums = {a: sum(row[what] for row in rows if row["approach"] == a) for a in APPROACHES}
             for approach in APPROACHES:
-                if approach != "ours" and sums[approach]:
-                    out[f"{case}: {what}, ours / {approach}"] = sums["ours"] / sums[approach]
-        ours = [row["missed_mean"] for row in rows if row["approach"] == "ours"]
+                if approach != OURS and sums[approach]:
+                    out[f"{case}: {what}, ours / {approach}"] = sums[OURS] / sums[approach]
+        ours = [row["missed_mean"] for row in rows if row["approach"] == OURS]
         out[f"{case}: mean missed latency of ours"] = statistics.mean(ours)
     return out
 

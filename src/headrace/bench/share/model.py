@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.bench.share.playing import Played, PlayedPart
+from headrace.engine.pacing_together import Together, ends_of, fed_by
+from headrace.engine.unsharing import taken_apart
 from headrace.thrifty.measured import Measured
 from headrace.thrifty.observed import learnt
 from headrace.thrifty.paces import MARGIN
+from headrace.thrifty.schedule import LEARNING
+from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.dag import Part, SharedPlan, alone
 from headrace.thrifty.share.paces import Chosen
 from headrace.thrifty.unit_costs import UnitCosts
@@ -21,6 +25,7 @@ class Model:
     subplans: Mapping[str, Part]
     views: Mapping[str, Part]
     most: int
+    played: Played
 
     @classmethod
     def of(cls, played: Played, most: int, *, assumed: bool) -> Model:
@@ -31,7 +36,8 @@ class Model:
         assumed : keep to the assumed costs, so that nothing depends on the machine.
         """
         subplans = {name: _part(part, assumed) for name, part in played.subplans.items()}
-        return cls(subplans, {name: _part(part, assumed) for name, part in played.views.items()}, most)
+        views = {name: _part(part, assumed, subplans) for name, part in played.views.items()}
+        return cls(subplans, views, most, played)
 
     def work(self, shares: Mapping[str, float]) -> dict[str, float]:
         """The final work that views want, as shares of doing everything at the trigger; of views that share nothing.
@@ -45,6 +51,18 @@ class Model:
         """The plan, for views that want such final work."""
         return SharedPlan(self.subplans, self.views, wanted, most=self.most)
 
+    def taken_apart(self, wanted: Mapping[str, float], found: Chosen, off: Model) -> tuple[Apart, ...]:
+        """What is better not shared, as the engine would find after a trigger.
+
+        Parameters
+        ----------
+        off : what is known of the views if they share nothing.
+        """
+        whole = {name: alone(part, {}, {})[1] for name, part in off.views.items()}
+        kernels = {name: part.kernel.alone for name, part in self.played.views.items()}
+        seen = Together(self.plan(wanted), found, whole, {})
+        return tuple(taken_apart(seen, self.played.shared, kernels, lambda: self.played.samples))
+
     def paces(self, found: Chosen) -> dict[str, dict[str, int]]:
         """Paces by view, those of its subplans included."""
         return {
@@ -53,7 +71,7 @@ class Model:
         }
 
 
-def _part(played: PlayedPart, assumed: bool) -> Part:
+def _part(played: PlayedPart, assumed: bool, subplans: Mapping[str, Part] | None = None) -> Part:
     kernel = played.kernel
     plan = learnt(kernel.reading, played.flushes, played.trigger.base, None, kernel.paths)
     units = UnitCosts.assumed(plan.kinds.tolist(), played.passes)
@@ -62,4 +80,8 @@ def _part(played: PlayedPart, assumed: bool) -> Part:
     by = {one.by for one in kernel.given.values()}
     feeds = ((n, side, feed) for n, side, _, feed in kernel.reading.feeds() if n in kernel.own)
     reads = {(n, side): feed.table for n, side, feed in feeds if feed.producer is None and feed.table in by}
-    return Part(plan, units, reads, 0.0 if assumed else 1e6 * played.held)
+    ends = ends_of(kernel)
+    seen = {name: part.plan for name, part in (subplans or {}).items()}
+    given = fed_by(kernel, played.trigger, seen, dict.fromkeys(kernel.holds, LEARNING))
+    fed = {(path.number, path.side): given[path.name] for path in kernel.paths if path.name in given}
+    return Part(plan, units, reads, 0.0 if assumed else 1e6 * played.held, {at: ends[at] for at in reads}, fed)

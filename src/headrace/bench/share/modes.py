@@ -1,10 +1,12 @@
 """Views over TPC-H that share subplans, beside the same views that share nothing.
 
-Four sets of views. A *board* has six aggregates over one join of lineitem, orders and customer. The board *with
+Five sets of views. A *board* has six aggregates over one join of lineitem, orders and customer. The board *with
 filters* has a filter of its own in every view. The views of *dimensions* join lineitem with some other tables each, in
-an order of their own. *tpch* is the 22 queries. For each set there are three engines at once,
+an order of their own. Those of *totals* begin with the sums of each order, of which each view wants others. *tpch* is
+the 22 queries. For each set there are three engines at once,
 one per mode of sharing, and they take the same steps in turn, so that they meet the same moments of the machine. A step
-changes a share of orders and lineitem. Rows are those that went through operators; they do not depend on the machine.
+changes a share of orders and lineitem. Views are filled when they answer, and merged when all of them share what they
+have in common. Rows are those that went through operators; they do not depend on the machine.
 All answers are compared with Spark's at the end.
 """
 
@@ -64,6 +66,19 @@ _DIMENSIONS = {
     "by_parts": "SELECT p_brand, SUM(l_quantity) AS q, MAX(o_orderdate) AS last FROM part "
     "JOIN lineitem ON p_partkey = l_partkey JOIN orders ON l_orderkey = o_orderkey GROUP BY p_brand",
 }
+_SUMS = "SELECT l_orderkey, {} FROM lineitem GROUP BY l_orderkey"
+_TOTALS = {
+    "sizes": f"SELECT q, COUNT(*) AS orders FROM ({_SUMS.format('SUM(l_quantity) AS q')}) GROUP BY q",
+    "dear": f"SELECT o_orderpriority, MAX(p) AS dearest FROM ({_SUMS.format('SUM(l_extendedprice) AS p')}) "
+    "JOIN orders ON l_orderkey = o_orderkey GROUP BY o_orderpriority",
+    "large": f"SELECT o_custkey, COUNT(*) AS n FROM ({_SUMS.format('SUM(l_quantity) AS q')}) "
+    "JOIN orders ON l_orderkey = o_orderkey WHERE q > 200 GROUP BY o_custkey",
+    "segments": "SELECT c_mktsegment, MAX(p) AS dearest, MIN(n) AS fewest FROM "
+    f"({_SUMS.format('SUM(l_extendedprice) AS p, COUNT(*) AS n')}) "
+    "JOIN orders ON l_orderkey = o_orderkey JOIN customer ON o_custkey = c_custkey GROUP BY c_mktsegment",
+    "days": f"SELECT o_orderdate, MAX(n) AS most FROM ({_SUMS.format('COUNT(*) AS n')}) "
+    "JOIN orders ON l_orderkey = o_orderkey GROUP BY o_orderdate",
+}
 _WARM = 4  # steps that are not counted
 
 
@@ -77,6 +92,7 @@ CASES: dict[str, dict[str, str]] = {
     "board": {name: _board(name) for name in _BOARD},
     "board with filters": {name: _board(name, f" WHERE {_FILTERS[name]}") for name in _BOARD},
     "dimensions": _DIMENSIONS,
+    "totals": _TOTALS,
     "tpch": {name: tpch_query(name) for name in TPCH_22},
 }
 
@@ -108,7 +124,7 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         results += rows
         off = next(row for row in rows if row["sharing"] == OFF)
         for row in rows:
-            for what in ("seconds", "cpu_seconds", "operator_rows", "state_mb", "load_seconds"):
+            for what in ("seconds", "cpu_seconds", "operator_rows", "state_mb", "load_seconds", "merged_seconds"):
                 if row["sharing"] != OFF and off[what]:
                     ratios[f"{case}: {what}, {row['sharing']} / off"] = row[what] / off[what]
     config = {key: value for key, value in vars(options).items() if key != "location"}
@@ -120,13 +136,15 @@ def _case(data: Data, case: str, tell: Tell) -> list[dict[str, Any]]:
     views = CASES[case]
     with ExitStack() as stack:
         engines = {mode: stack.enter_context(data.opened(sharing=mode)) for mode in (OFF, EXACT, AUTO)}
-        load = {}
+        load, merged = {}, {}
         for mode, engine in engines.items():
             tell(f"{case}, sharing {mode}: filling {len(views)} views")
             start = time.perf_counter()
             for name, sql in views.items():
                 engine.view(name, sql)
             load[mode] = time.perf_counter() - start
+            engine.settle()
+            merged[mode] = time.perf_counter() - start
             engine.compact()
         taken: dict[str, list[tuple[float, float, int]]] = {mode: [] for mode in engines}
         for number, changes in enumerate(data.steps):
@@ -148,6 +166,7 @@ def _case(data: Data, case: str, tell: Tell) -> list[dict[str, Any]]:
                 "cpu_seconds": statistics.median(cpu for _, cpu, _ in counted),
                 "operator_rows": statistics.median(rows for _, _, rows in counted),
                 "load_seconds": load[mode],
+                "merged_seconds": merged[mode],
                 "state_mb": _state(engine) / 1e6,
                 "shared": {one["name"]: list(one["views"]) for one in engine.status()["shared"]},
             }
@@ -179,7 +198,7 @@ def table(result: dict[str, Any]) -> Group:
     title = f"TPC-H at scale {config['scale']:g}, steps of {config['rows_a_step']:,} rows, {config['cores']} cores"
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     texts = ("views", "sharing", "shared by")
-    for name in ("views", "sharing", "step\nms", "CPU\nms", "rows", "fill\ns", "state\nMB", "shared by"):
+    for name in ("views", "sharing", "step\nms", "CPU\nms", "rows", "fill\ns", "merged\ns", "state\nMB", "shared by"):
         shown.add_column(name, justify="left" if name in texts else "right")
     for row in result["results"]:
         shared = "; ".join(", ".join(views) for views in row["shared"].values())
@@ -190,6 +209,7 @@ def table(result: dict[str, Any]) -> Group:
             *(f"{number:.1f}" for number in numbers),
             f"{row['operator_rows']:,.0f}",
             f"{row['load_seconds']:.1f}",
+            f"{row['merged_seconds']:.1f}",
             f"{row['state_mb']:.1f}",
             f"[red]wrong: {row['wrong']}[/red]" if "wrong" in row else shared or "-",
         )

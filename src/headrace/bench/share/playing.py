@@ -26,6 +26,9 @@ from headrace.errors import HeadraceError
 from headrace.operators.tree_view import TreeView
 from headrace.thrifty.goal import FinalWork, Freshness, OnRefresh
 from headrace.thrifty.observed import Flushed
+from headrace.thrifty.share.apart import Apart
+from headrace.thrifty.share.benefit import Sample
+from headrace.thrifty.share.plan import Shared
 from headrace.thrifty.strategy import OPERATORS
 from headrace.thrifty.unit_costs import Passes
 
@@ -81,6 +84,8 @@ class Played:
     views: Mapping[str, PlayedPart]
     subplans: Mapping[str, PlayedPart]
     answers: Mapping[str, pa.Table]
+    shared: Mapping[str, Shared]
+    samples: Mapping[str, Sample]
 
     @property
     def parts(self) -> list[PlayedPart]:
@@ -106,6 +111,7 @@ def play(
     paces: Paces,
     parts: int,
     there: float,
+    apart: Sequence[Apart] = (),
 ) -> Played:
     """Play all rows into views of some queries.
 
@@ -113,6 +119,7 @@ def play(
     ----------
     paces : as long as what is shared is not known, one number.
     there : the share of the rows that is there before.
+    apart : what is not to be shared.
     """
     location = Path(tempfile.mkdtemp(prefix="location-", dir=folder))
     try:
@@ -128,6 +135,7 @@ def play(
             engine.refresh()
             with engine._lock:
                 engine._sharing.update()
+                engine._sharing.update(fresh=(), apart=apart)
                 _set_paces(engine, tables, paces, ends[0])
             for start, end in pairwise(ends):
                 engine.apply(_between(tables, start, end))
@@ -178,4 +186,7 @@ def _played(engine: Engine, before: Mapping[str, Mapping[str, int]], held: Mappi
             if one.kernel is not None and subplan not in subplans:
                 passes = passes_of(one.kernel, threads)
                 subplans[subplan] = PlayedPart(one.kernel, passes, one, before[name].get(subplan, 0), one.held)
-    return Played(views, subplans, {name: view.to_arrow() for name, view in engine.views.items()})
+    answers = {name: view.to_arrow() for name, view in engine.views.items()}
+    shared = dict(engine._catalogue.shared)
+    samples = engine._sharing.samples({name: one.kernel.alone for name, one in views.items()}) if shared else {}
+    return Played(views, subplans, answers, shared, samples)

@@ -11,17 +11,18 @@ from headrace.bench.share.modes import CASES as BOARDS
 from headrace.datasets.tpch_queries import TPCH_22, tpch_query
 
 _TEN = ("q4", "q5", "q7", "q8", "q9", "q15", "q17", "q18", "q20", "q21")
-# Parameters as the queries have them, and others that TPC-H may draw.
+# Parameters as the queries have them, and others: about half of the values that are compared for equality, and ranges
+# that overlap with the old ones by half at most.
 _OTHERS: dict[str, dict[str, str]] = {
-    "q4": {"1993-07-01": "1994-10-01"},
-    "q5": {"ASIA": "EUROPE"},
-    "q7": {"FRANCE": "CHINA", "GERMANY": "JAPAN"},
-    "q8": {"BRAZIL": "JAPAN", "AMERICA": "ASIA", "ECONOMY ANODIZED STEEL": "STANDARD POLISHED TIN"},
+    "q4": {"1993-07-01": "1993-09-01"},
+    "q5": {"1994-01-01": "1994-07-01"},
+    "q7": {"FRANCE": "CHINA"},
+    "q8": {"BRAZIL": "JAPAN", "AMERICA": "ASIA"},
     "q9": {"%green%": "%azure%"},
-    "q15": {"1996-01-01": "1995-04-01"},
-    "q17": {"Brand#23": "Brand#12", "MED BOX": "LG BOX"},
+    "q15": {"1996-01-01": "1996-03-01"},
+    "q17": {"Brand#23": "Brand#12"},
     "q18": {"> 300": "> 250"},
-    "q20": {"forest%": "azure%", "1994-01-01": "1995-01-01", "CANADA": "CHINA"},
+    "q20": {"forest%": "azure%", "1994-01-01": "1994-07-01"},
     "q21": {"SAUDI ARABIA": "EGYPT"},
 }
 _BY_PART = "(SELECT l_partkey, SUM(l_quantity) AS sum_quantity FROM lineitem GROUP BY l_partkey) agg_l"

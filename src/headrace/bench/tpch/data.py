@@ -1,23 +1,17 @@
-"""The tables of the TPC-H benchmark, loaded once, and the steps that change them, the same for every query.
-
-A location whose engine is closed is a folder of files that are never changed, only added to and removed. So every query
-gets a location of its own by links to these files: no query meets what another has left, and nothing is loaded twice.
-"""
+"""The tables of the TPC-H benchmark, loaded once, and the steps that change them, the same for every query."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from headrace.bench.measuring.copied_location import engine_on_copy
 from headrace.bench.measuring.peak_memory import release_memory
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.batches import DIFF
@@ -52,22 +46,9 @@ class Data:
         """The number of rows that a step changes, in both tables together."""
         return round(sum(table.num_rows for step in self.steps for table in step.values()) / len(self.steps))
 
-    @contextmanager
-    def opened(self, sharing: str = AUTO) -> Iterator[Engine]:
+    def opened(self, sharing: str = AUTO) -> AbstractContextManager[Engine]:
         """Open an engine with the loaded tables and no views, on a copy that is removed when it is closed."""
-        place = Path(tempfile.mkdtemp(prefix="location-", dir=self.location.parent))
-        runs = self.location / "runs"
-
-        def copy(source: str, target: str) -> None:
-            # Only runs are never written to again; the lock, for one, is.
-            (os.link if Path(source).parent == runs else shutil.copyfile)(source, target)
-
-        try:
-            shutil.copytree(self.location, place, copy_function=copy, dirs_exist_ok=True)
-            with Engine(self.spark, place, executor=self.executor, sharing=sharing) as engine:
-                yield engine
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        return engine_on_copy(self.spark, self.location, executor=self.executor, sharing=sharing)
 
 
 def load_data(

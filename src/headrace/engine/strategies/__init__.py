@@ -6,6 +6,7 @@ from headrace.engine.definition import PlannedView
 from headrace.engine.strategies.factorized import Factorized
 from headrace.engine.strategies.foreign_key import ForeignKey
 from headrace.engine.strategies.kept import Kept
+from headrace.engine.strategies.matrix_chain import MatrixChainProduct
 from headrace.engine.strategies.one_table import OneTable
 from headrace.engine.strategies.operators import Operators
 from headrace.engine.strategies.recompute import FSql, Recompute
@@ -22,6 +23,7 @@ STRATEGIES: tuple[Kept[Any, Any], ...] = (
     Recompute(),
     FSql(),
     WindowJoin(),
+    MatrixChainProduct(),
 )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.engine.definition import Definition, SqlRequest
+from headrace.engine.definition import Definition, ModelRequest, MomentsRequest, SqlRequest
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.plan.view import TableRows, ViewPlan
 from headrace.sql.analyse_tree import AnalysedTree, tree_of
 from headrace.sql.catalyst import AnalysedRows, AnalysedView, features, joined_rows, summed
+from headrace.sql.derived import with_derived
 from headrace.sql.grouping import split_group_by
 from headrace.sql.query import SqlQuery, once
 from headrace.sql.reads import Reads, read_query
@@ -40,7 +41,10 @@ class Query:
     @once
     def body(self) -> tuple[str, tuple[str, ...]]:
         """The query of the rows whose moments are wanted, and the columns to group them by."""
-        return split_group_by(self.definition.sql)
+        request = self.definition.request
+        assert isinstance(request, MomentsRequest | ModelRequest)  # other requests are not for rows
+        sql, groups = split_group_by(request.sql)
+        return with_derived(sql, request.derived), groups
 
     @once
     def summed(self) -> AnalysedView:

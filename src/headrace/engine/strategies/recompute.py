@@ -68,6 +68,12 @@ class Recompute(Kept[Recomputed, Any]):
         from headrace.sql.reads import without_semicolon
 
         view = Factorized().moments(query)
+        if view.answer.categorical:
+            raise SchemaError(
+                f"view {query.name!r}: {self.spelled} computes sums of numbers only, and these features are "
+                f"categorical: {', '.join(view.answer.categorical)}",
+                way_out=f"name the numeric features, or leave {self.spelled} out",
+            )
         answer, variable = view.answer, view.answer.variables
         kernel = RecomputedMoments(
             view.kernel,

@@ -1,12 +1,12 @@
 """Is sharing worth its price? The work of blocks that are shared, and of blocks that are not.
 
-A shared subplan runs each join once. But it takes rows that any of its members wants, with the columns that all of them
-read, perhaps in an order that none of them would choose alone; and each member picks its rows out of what the subplan
-gives. So blocks are clustered from the bottom up: those that are the same, conditions included, always share, since no
-row is taken for others. Then the two clusters with the highest *sharing benefit* are merged, again and again (Tang,
-"Thrifty Query Processing", 4.3.1, Eq. 4.4), and of all splits on the way, the one with the least work is taken. A
-subplan runs as often as the most eager of its members needs it. So members whose goals differ may be better off apart,
-even if their conditions are equal.
+A shared subplan runs each operator once. But it takes rows that any of its members wants, with the columns that all of
+them read, perhaps in an order that none of them would choose alone; and each member picks its rows out of what the
+subplan gives. So blocks are clustered from the bottom up: those that are the same, conditions included, always share,
+since no row is taken for others. Then the two clusters with the highest *sharing benefit* are merged, again and again
+(Tang, "Thrifty Query Processing", 4.3.1, Eq. 4.4), and of all splits on the way, the one with the least work is taken.
+A subplan runs as often as the most eager of its members needs it. So members whose goals differ may be better off
+apart, even if their conditions are equal.
 
 How many rows conditions have in common is counted on a sample of the rows of each table. Where there is no sample,
 blocks share only what they have under equal conditions.
@@ -26,17 +26,18 @@ from numpy.typing import NDArray
 from headrace.plan import native
 from headrace.plan.expression import Expression
 from headrace.thrifty.share.blocks import Block
-from headrace.thrifty.share.family import FamilyJoin, family_of
+from headrace.thrifty.share.family import FamilyOperator, family_of
 from headrace.thrifty.share.orders import Manner, in_common_order
+from headrace.thrifty.share.skeleton import Grouped, Joined
 
-# In units of what a row of no columns costs a join: about 0.3 microseconds where these were measured.
+# In units of what a row of no columns costs an operator: about 0.3 microseconds where these were measured.
 _COLUMN = 0.25
 _TEXT = 1.3  # a column of texts, which are stored beside their hashes
-_START = 800.0  # a join that takes any rows at all
+_START = 800.0  # an operator that takes any rows at all
 _START_COLUMN = 120.0  # more, for every column
 _START_TEXT = 350.0
 _READ = 1_000.0  # a view that reads a shared subplan, as it runs apart from that
-_HELD = 500.0  # a table whose rows wait before a join, in every step in which some come
+_HELD = 500.0  # a table whose rows wait before an operator, in every step in which some come
 _PICKED = 0.5  # a row among which a view looks for its own
 _CLEARLY = 1.2  # work that is this many times as much is worth a change
 
@@ -89,10 +90,10 @@ def work_of(samples: Mapping[str, Sample]) -> Work:
     alone: dict[Block, dict[str, float]] = {}
 
     def by_itself(block: Block) -> dict[str, float]:
-        """The work of each join of a block that shares nothing, by its path."""
+        """The work of each operator of a block that shares nothing, by its path."""
         if block not in alone:
             estimate = _Estimate(samples, [block], exact=True)
-            alone[block] = {join.users[0]: estimate.work(join) for join in estimate.joins}
+            alone[block] = {one.users[0]: estimate.work(one) for one in estimate.family}
         return alone[block]
 
     def work(blocks: Sequence[Block], manner: Manner) -> float:
@@ -100,8 +101,8 @@ def work_of(samples: Mapping[str, Sample]) -> Work:
             return sum(by_itself(blocks[0]).values())
         reads = in_common_order(blocks, manner)
         estimate = _Estimate(samples, [one for own in reads for one in own], exact=manner.exact)
-        total = sum(estimate.work(join) + estimate.reading(join) for join in estimate.joins)
-        for block, own in zip(blocks, reads, strict=True):  # joins that stay with the view
+        total = sum(estimate.work(one) + estimate.reading(one) for one in estimate.family)
+        for block, own in zip(blocks, reads, strict=True):  # operators that stay with the view
             read = {one.number for one in own}
             tops = [at for at, one in (("", block), *block.inner.items()) if one.number in read]
             total += sum(cost for path, cost in by_itself(block).items() if not any(map(path.startswith, tops)))
@@ -111,36 +112,46 @@ def work_of(samples: Mapping[str, Sample]) -> Work:
 
 
 class _Estimate:
-    """The rows through the joins of a family, and what they cost."""
+    """The rows through the operators of a family, and what they cost."""
 
     def __init__(self, samples: Mapping[str, Sample], blocks: Sequence[Block], *, exact: bool) -> None:
         self.samples = samples
         self.blocks = blocks
-        self.joins = family_of(blocks, exact=exact)
+        self.family = family_of(blocks, exact=exact)
 
-    def work(self, join: FamilyJoin) -> float:
-        """The work of one join."""
+    def work(self, one: FamilyOperator) -> float:
+        """The work of one operator."""
         total = taken = 0.0
         start, eagerness = _START, self._eagerness
-        for side in (0, 1):
-            paths = {i: f"{path}{side}" for i, path in join.users.items()}
-            rows, (columns, texts) = self._rows(paths), self._columns(paths)
+        for (step, _), below in zip(one.skeleton.inputs, one.inputs, strict=True):
+            paths = {i: path + step for i, path in one.users.items()}
+            rows, (columns, texts) = self._taken(one, paths), self._columns(one, paths)
             taken += rows
             total += rows * (1.0 + _COLUMN * columns + _TEXT * texts)
             start += _START_COLUMN * columns + _START_TEXT * texts
-            total += _HELD * min(1.0, rows) * (eagerness < 1.0 and join.inputs[side] is None)
+            total += _HELD * min(1.0, rows) * (eagerness < 1.0 and below is None)
         # Less than a row stands for steps in which none comes.
         return total + eagerness * start * min(1.0, taken)
 
-    def reading(self, join: FamilyJoin) -> float:
-        """The work of the views that read what a join gives."""
-        rows = self._rows(join.users) if join.ends else 0.0
+    def reading(self, one: FamilyOperator) -> float:
+        """The work of the views that read what an operator gives."""
+        rows = self._taken(one, one.users) if one.ends else 0.0
         # What is given is handed on at once, so a lazy view is disturbed as often as the most eager one asks.
-        return len(join.ends) * (self._eagerness * _READ * min(1.0, rows) + _PICKED * rows)
+        return len(one.ends) * (self._eagerness * _READ * min(1.0, rows) + _PICKED * rows)
+
+    def _taken(self, one: FamilyOperator, paths: Mapping[int, str]) -> float:
+        """How many rows a step brings to an operator: groups take a row once per cluster of blocks that want it."""
+        if isinstance(one.skeleton, Joined):
+            return self._rows(paths)
+        clusters: dict[object, dict[int, str]] = {}
+        for i, path in paths.items():
+            wanted = tuple((at, self.blocks[i].wanted[path + at]) for at, _ in self._tables({i: path}))
+            clusters.setdefault(wanted, {})[i] = path
+        return sum(map(self._rows, clusters.values()))
 
     @property
     def _eagerness(self) -> float:
-        """How many times per step the joins run: as often as the most eager block needs them."""
+        """How many times per step the operators run: as often as the most eager block needs them."""
         return max(block.eagerness for block in self.blocks)
 
     def _rows(self, paths: Mapping[int, str]) -> float:
@@ -163,15 +174,20 @@ class _Estimate:
         # Blocks with equal conditions want the same rows.
         return changed * min(least, sum({names[i]: wanted[i] for i in paths}.values()))
 
-    def _columns(self, paths: Mapping[int, str]) -> tuple[int, int]:
-        """How many columns rows have that some blocks have at a path of theirs, and how many of them are texts."""
-        values = {
-            (leaf, shape): value.expression.type.kind == "string"
-            for leaf, _ in self._tables(paths)
-            for i, path in paths.items()
-            for shape, value in self.blocks[i].shapes[path + leaf]
-        }
-        texts = sum(values.values())
+    def _columns(self, one: FamilyOperator, paths: Mapping[int, str]) -> tuple[int, int]:
+        """How many columns the rows have that an operator takes, and how many of them are texts."""
+        if isinstance(one.skeleton, Grouped):
+            arguments = (value for found in one.skeleton.aggregates for value in found.values)
+            values = {value.shape: value for value in (*one.skeleton.keys, *arguments)}
+        else:
+            values = {
+                shape: value
+                for i, path in paths.items()
+                for at, found in self.blocks[i].shapes.items()
+                if at.startswith(path)
+                for shape, value in (((at[len(path) :], *own), value) for own, value in found)
+            }
+        texts = sum(value.expression.type.kind == "string" for value in values.values())
         return len(values) - texts, texts
 
     def _tables(self, paths: Mapping[int, str]) -> list[tuple[str, str]]:
@@ -208,11 +224,14 @@ def clusters(
     equal = _equal(blocks)
     fresh = range(len(blocks)) if fresh is None else fresh
     best = kept = _with_all([now.blocks for now in before], equal)
-    if before:
+    if before or len(fresh) < len(blocks):
         for now in before:  # what goes on does so in the manner that it has
             costs.known[now.blocks] = work([blocks[i] for i in now.blocks], now.manner), now.manner
         grown = _merged(kept, costs, fresh)
-        worth = (_CLEARLY - 1.0) * sum(costs.of([i]) for i in fresh)
+        new, going_on = (
+            sum(costs.of([i]) for i in some) for some in (fresh, {i for now in before for i in now.blocks})
+        )
+        worth = (_CLEARLY - 1.0) * min(new, going_on)
         best = grown if costs.total(grown) < costs.total(kept) - worth else kept
     if len(fresh) == len(blocks):
         apart = [part for whole in equal for part in _by_eagerness(blocks, whole)]
@@ -268,7 +287,7 @@ def _merged(split: Sequence[list[int]], costs: _Costs, fresh: Collection[int]) -
 
 
 def _equal(blocks: Sequence[Block]) -> list[list[int]]:
-    """Blocks that have a join in common as it is, the rows of its tables included: sharing it costs nobody anything."""
+    """Blocks that have an operator in common, over the same rows of its tables: sharing it costs nobody anything."""
     parts: list[tuple[set[object], list[int]]] = []
     for i, block in enumerate(blocks):
         own: set[object] = set()

@@ -6,6 +6,9 @@ else. These private costs are remembered. The total work is the sum of all parts
 its own part and of all subplans that it reads (Tang, "Thrifty Query Processing", 4.2.2).
 
 Until the trigger, rows of a subplan come to its readers evenly, whatever its pace is; readers are never faster than it.
+Rows that wait before a join cancel out where they come and go: the groups of a subplan that runs ten times give ten new
+rows each, of which a reader that runs once takes the last. So a join takes what the subplan would give at the pace of
+the join. Before an aggregate, rows are counted as they come, at the pace of the subplan.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from functools import cached_property
 
 import numpy as np
 
-from headrace.thrifty.simulate import FlatPlan, simulated
+from headrace.thrifty.cardinalities import GROUP
+from headrace.thrifty.simulate import FlatPlan, Work, simulated
 from headrace.thrifty.unit_costs import UnitCosts
 
+Place = tuple[int, int]
+"""An operator and one of its sides."""
 Paces = tuple[int, ...]
 """A pace per place of a shared plan (`SharedPlan.places`)."""
 Flow = tuple[float, float, float]
@@ -31,13 +37,18 @@ class Part:
     Parameters
     ----------
     reads : per operator and side at which rows of a subplan enter, the name of that subplan.
+    ends : per operator and side of `reads`, the operator of the subplan that gives these rows; the last by default.
     held : microseconds that it takes to hold the rows of a trigger when they come.
+    fed : per operator and side of `reads`, what the subplan gave when the rows in `plan.arriving` were counted; what it
+        gives in one batch by default.
     """
 
     plan: FlatPlan
     units: UnitCosts
-    reads: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    reads: Mapping[Place, str] = field(default_factory=dict)
     held: float = 0.0
+    ends: Mapping[Place, int] = field(default_factory=dict)
+    fed: Mapping[Place, Flow] = field(default_factory=dict)
 
     @property
     def below(self) -> tuple[str, ...]:
@@ -47,11 +58,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Private:
-    """What one part costs: its work until the trigger, its work at the trigger, and the rows that it gives."""
+    """What one part costs: its work until the trigger and at the trigger, and the rows that its operators give."""
 
     total: float
     final: float
-    given: Flow
+    given: tuple[Flow, ...]
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,7 @@ class Costs:
         self.plan = plan
         self.simulations = 0
         self._known: dict[tuple[str, Paces, tuple[Flow, ...]], Private] = {}
-        self._batch = {name: self._simulated(part, (1,) * len(part.plan.paths)) for name, part in plan.subplans.items()}
+        self._inputs = {name: self._inputs_of(part) for name, part in plan.views.items()}
 
     def subplan(self, name: str, pace: int) -> Private:
         """What a subplan costs; all of its inlets are flushed together."""
@@ -143,12 +154,28 @@ class Costs:
 
     def view(self, name: str, paces: Paces) -> Private:
         """What a view costs by itself, as part of paces for the whole plan."""
-        part = self.plan.views[name]
-        given = tuple(self.subplan(s, paces[self.plan.span[s].start]).given for s in part.below)
-        key = name, paces[self.plan.span[name]], given
+        own = paces[self.plan.span[name]]
+        given = []
+        for _, subplan, at, path, end in self._inputs[name]:
+            pace = paces[at] if path is None else min(paces[at], own[path])
+            given.append(self.subplan(subplan, pace).given[end])
+        key = name, own, tuple(given)
         if key not in self._known:
-            self._known[key] = self._simulated(self._fed(part, dict(zip(part.below, given, strict=True))), key[1])
+            places = [place for place, *_ in self._inputs[name]]
+            batch = {place: self.subplan(subplan, 1).given[end] for place, subplan, _, _, end in self._inputs[name]}
+            part = fed(self.plan.views[name], dict(zip(places, given, strict=True)), batch)
+            self._known[key] = self._simulated(part, own)
         return self._known[key]
+
+    def _inputs_of(self, part: Part) -> list[tuple[Place, str, int, int | None, int]]:
+        """Where rows of subplans enter: the place, the subplan, where its pace stands, the path whose pace counts too
+        because the rows wait before a join, and the operator of the subplan that gives them."""
+        out = []
+        for place, subplan in part.reads.items():
+            waits = bool(part.plan.kinds[place[0]] < GROUP)
+            path = int(part.plan.path_of[place]) if waits else None
+            out.append((place, subplan, self.plan.span[subplan].start, path, part.ends.get(place, -1)))
+        return out
 
     def part(self, name: str, paces: Paces) -> Private:
         """What a part costs by itself."""
@@ -170,20 +197,32 @@ class Costs:
         work = simulated(part.plan, paces, part.units, self.plan.most)
         return Private(part.held + work.total, work.final, work.given)
 
-    def _fed(self, part: Part, given: Mapping[str, Flow]) -> Part:
-        """A part as it is when subplans give these rows: what enters it changes in the same ratio."""
-        arriving = part.plan.arriving
-        for (number, side), name in part.reads.items():
-            ratio = _ratio(given[name], self._batch[name].given)
-            if abs(ratio - 1.0) > 1e-9:
-                arriving = arriving.copy() if arriving is part.plan.arriving else arriving
-                arriving[number, side] *= ratio
-        return part if arriving is part.plan.arriving else replace(part, plan=replace(part.plan, arriving=arriving))
+
+def fed(part: Part, given: Mapping[Place, Flow], batch: Mapping[Place, Flow]) -> Part:
+    """A part as it is when subplans give these rows: what enters it changes in the same ratio, flow by flow.
+
+    Parameters
+    ----------
+    batch : what the subplans give in one batch; it counts where nothing is known of the moment of counting.
+    """
+    arriving = part.plan.arriving.copy()
+    for place, flow in given.items():
+        seen = part.fed.get(place, batch[place])
+        if part.plan.kinds[place[0]] < GROUP:
+            share = _ratio(float(np.abs(arriving[place]).sum()), sum(seen))
+            now = [share * flow[i] if not seen[i] else arriving[place][i] * flow[i] / seen[i] for i in range(3)]
+            arriving[place] = now
+        else:
+            arriving[place] *= _ratio(_gross(flow), _gross(seen))
+    return replace(part, plan=replace(part.plan, arriving=arriving))
 
 
-def _ratio(one: Flow, other: Flow) -> float:
-    whole = other[0] + 2 * other[1] + other[2]
-    return float((one[0] + 2 * one[1] + one[2]) / whole) if whole else 1.0
+def _gross(flow: Flow) -> float:
+    return flow[0] + 2 * flow[1] + flow[2]
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else 1.0
 
 
 def alone(view: Part, subplans: Mapping[str, Part], shares: Mapping[str, float]) -> tuple[float, float]:
@@ -193,10 +232,20 @@ def alone(view: Part, subplans: Mapping[str, Part], shares: Mapping[str, float])
     ----------
     shares : per subplan, the share of its rows that the view wants: alone, it would take only these.
     """
-    own = simulated(view.plan, (1,) * len(view.plan.paths), view.units, 1).final + view.held
+    own = _batch(fed_in_one_batch(view, subplans)).final + view.held
     whole = own
     for name in view.below:
-        part = subplans[name]
-        work = simulated(part.plan, (1,) * len(part.plan.paths), part.units, 1)
-        whole += float(np.clip(shares.get(name, 1.0), 0.0, 1.0)) * (work.final + part.held)
+        work = _batch(subplans[name])
+        whole += float(np.clip(shares.get(name, 1.0), 0.0, 1.0)) * (work.final + subplans[name].held)
     return own, whole
+
+
+def fed_in_one_batch(view: Part, subplans: Mapping[str, Part]) -> Part:
+    """A view as if its rows had been counted when subplans gave all of theirs in one batch."""
+    below = {name: _batch(subplans[name]) for name in view.below}
+    batch = {at: below[name].given[view.ends.get(at, -1)] for at, name in view.reads.items()}
+    return replace(fed(view, batch, batch), fed={})
+
+
+def _batch(part: Part) -> Work:
+    return simulated(part.plan, (1,) * len(part.plan.paths), part.units, 1)

@@ -43,6 +43,13 @@ def has(mask: Mask, query: int) -> Expression:
     return _not_zero(_binary("BitwiseAnd", "&", word, _word(1 << (query % BITS)), _WORD))
 
 
+def bit_of(condition: Expression) -> int | None:
+    """The bit that `has` looks for, as a number; None if the condition is another one."""
+    inner = condition.args[0].args[0] if condition.op == "Not" and condition.args[0].op == "EqualTo" else condition
+    found = inner.args[1].value if inner.op == "BitwiseAnd" else None
+    return found if isinstance(found, int) else None
+
+
 def any_of(mask: Mask, queries: Collection[int] | None = None) -> Expression:
     """Whether a row belongs to any of some queries; to any at all, if none are named."""
     if queries is None:
@@ -58,6 +65,17 @@ def any_of(mask: Mask, queries: Collection[int] | None = None) -> Expression:
 def disjunction(terms: Sequence[Expression]) -> Expression:
     """Whether one of several conditions is true."""
     return reduce(lambda a, b: _binary("Or", "OR", a, b, _TRUTH), terms)
+
+
+def conjunction(terms: Sequence[Expression]) -> Expression | None:
+    """Whether all of several conditions are true; None, which all rows pass, if there are none."""
+    return reduce(lambda a, b: _binary("And", "AND", a, b, _TRUTH), terms) if terms else None
+
+
+def literal_mask(queries: Collection[int], words: int) -> Mask:
+    """The mask of rows that belong to some queries, with so many words."""
+    bits = [sum(1 << (query % BITS) for query in queries if query // BITS == i) for i in range(words)]
+    return tuple(map(_word, bits))
 
 
 def is_mask(expression: Expression) -> bool:

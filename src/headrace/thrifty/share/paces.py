@@ -86,6 +86,13 @@ class Search:
         found = [self._lowered(self._upwards(self.batch)), self._lowered(self._uniform())]
         return self._chosen(min(found, key=lambda paces: (not self._meets(paces), self.costs.total(paces))))
 
+    def downwards(self, start: Paces) -> Chosen:
+        """What giving up flushes leads to, from paces with which goals are met as far as they can be.
+
+        The flushes that save most work for the final work that they add go first: those of the lowest incrementability.
+        """
+        return self._chosen(self._lowered(start, by_incrementability=True))
+
     def uniform(self) -> Chosen:
         """The lowest pace for all places with which the goals are met."""
         return self._chosen(self._uniform())
@@ -181,7 +188,7 @@ class Search:
             out[i] = value[0], value[1], moved
         return out
 
-    def _lowered(self, now: Paces) -> Paces:
+    def _lowered(self, now: Paces, *, by_incrementability: bool = False) -> Paces:
         """Give up flushes as long as that saves work and all goals are met as they are."""
         moved = True
         while moved:
@@ -191,11 +198,17 @@ class Search:
                 for after in self._lower(now, i):
                     touched = self._touched(now, after)
                     saved = sum(self.costs.part(n, now).total - self.costs.part(n, after).total for n in touched)
-                    if saved > 1e-9 and (best is None or saved > best[0]) and self._no_worse(now, after, touched):
-                        best = saved, after
+                    value = saved / (1.0 + self._added(now, after, touched)) if by_incrementability else saved
+                    if saved > 1e-9 and (best is None or value > best[0]) and self._no_worse(now, after, touched):
+                        best = value, after
             if best is not None:
                 now, moved = best[1], True
         return now
+
+    def _added(self, now: Paces, after: Paces, touched: Sequence[str]) -> float:
+        """The final work that a step downwards adds to all views, in microseconds."""
+        views = [name for name in touched if name in self.plan.views]
+        return sum(max(0.0, self.costs.final(name, after) - self.costs.final(name, now)) for name in views)
 
     def _no_worse(self, now: Paces, after: Paces, touched: Sequence[str]) -> bool:
         for name in touched:

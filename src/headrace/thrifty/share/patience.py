@@ -10,9 +10,12 @@ from __future__ import annotations
 from headrace.operators.group import GroupLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Aggregation, Tree
+from headrace.relation.types import SqlType
 from headrace.thrifty.share.blocks import is_total
 
 _SUMMED = ("sum", "squares", "distinct_sum")
+_SUMMING = frozenset({"sum", "avg", "sum_distinct", "avg_distinct", "var_pop", "var_samp", "stddev_pop", "stddev_samp"})
+_NARROW = 28  # digits of decimals whose sums have room for ten billion rows
 
 
 def can_wait(kernel: TreeView) -> bool:
@@ -24,6 +27,8 @@ def can_wait(kernel: TreeView) -> bool:
 def may_be_given(kernel: TreeView, number: int) -> bool:
     """Whether the rows of an operator can come from elsewhere, and wait before the operators that read them."""
     tree = kernel.tree
+    if _may_overflow(tree, number):
+        return False
     for n, side, _, feed in tree.feeds():
         if feed.producer != number:
             continue
@@ -32,6 +37,23 @@ def may_be_given(kernel: TreeView, number: int) -> bool:
         if any(other.producer is None for other in tree.nodes[n].ports[side].feeds):
             return False  # rows of a table wait there when they come: in one step, two would add to what waits
     return _is_read(tree, number)
+
+
+def _may_overflow(tree: Tree, number: int) -> bool:
+    """Whether an operator, or one below it, has sums that may overflow, or that refuse NaN and infinity."""
+    found = (node for n in tree.from_top(number) if isinstance(node := tree.nodes[n], Aggregation))
+    summed = (
+        node.plan.arguments[one.argument].type
+        for node in found
+        for one in node.plan.aggregates
+        if one.function in _SUMMING and one.argument is not None
+    )
+    return any(map(_overflows, summed))
+
+
+def _overflows(kind: SqlType) -> bool:
+    # The sum of a narrow decimal has ten more digits than its rows, and the sum of an INT is a BIGINT.
+    return kind.is_floating or kind.kind == "bigint" or (kind.kind == "decimal" and kind.precision > _NARROW)
 
 
 def _sums_doubles(kernel: TreeView, number: int) -> bool:

@@ -1,23 +1,25 @@
 """Which views share which subplans.
 
-The largest blocks of all views are grouped: blocks without a pair of tables in common have nothing to share. The blocks
-of a group are clustered by what sharing is worth (`benefit`), and each cluster gets a subplan in an order that its
-members have in common (`orders`). A shared subplan that is there already is used as it is as long as it has all that
-its members read, so that a view which joins or leaves costs the others nothing; even the last one reads on from it.
+The largest blocks of all views are grouped: blocks that begin with different operators have nothing to share. The
+blocks of a group are clustered by what sharing is worth (`benefit`), and each cluster gets a subplan in an order that
+its members have in common (`orders`). A shared subplan that is there already is used as it is as long as it has all
+that its members read, so that a view which joins or leaves costs the others nothing; even the last one reads on from
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from headrace.operators.tree_view import Given, TreeView
 from headrace.plan.tree import Feed
+from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.benefit import ALL_MANNERS, EXACT_MANNERS, Cluster, Work, clusters
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.merge import merged
-from headrace.thrifty.share.orders import Manner, in_common_order, pairs_of
+from headrace.thrifty.share.orders import Manner, beginnings, in_common_order
 from headrace.thrifty.share.patience import may_be_given
 
 _FEW = 8  # blocks that are all compared with each other whenever a view comes or goes
@@ -29,13 +31,13 @@ class Member:
 
     Parameters
     ----------
-    joins : how many joins of the view the subplan stands for.
+    operators : how many operators of the view the subplan stands for.
     """
 
     view: str
     number: int
     feed: Feed
-    joins: int
+    operators: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class _Candidate:
     view: str
     block: Block
 
+    @property
+    def operators(self) -> set[tuple[str, int]]:
+        """The joins of the block, as operators of the view."""
+        return {(self.view, number) for number in (self.block.number, *(b.number for b in self.block.inner.values()))}
+
     def members_of(self, shared: Shared) -> list[Member]:
         """The operators of the block in whose place a shared subplan gives rows."""
         numbers = {self.block.number, *(inner.number for inner in self.block.inner.values())}
@@ -92,6 +99,7 @@ def planned(
     known: Collection[str],
     fresh: Collection[str] | None = None,
     patient: Mapping[str, float] = MappingProxyType({}),
+    apart: Sequence[Apart] = (),
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -102,21 +110,23 @@ def planned(
     work : estimates the work of clusters of blocks; by it, blocks share or do not.
     before : what is shared now.
     known : tables whose rows are known well enough to tell how many rows different conditions have in common. Over
-        other tables, only joins with equal conditions are shared.
+        other tables, only operators with equal conditions are shared.
     fresh : views that are new; what others share with each other stays as it is. None stands for all views.
     patient : views with goals, for which the rows of a subplan have to be able to wait; each with its eagerness.
+    apart : what was taken apart before, and stays so.
     """
     out: dict[str, Shared] = {}
-    for group in _groups(views, patient):
+    for group in _kept_apart(_groups(views, patient, apart), apart):
         all_known = {*known}.issuperset(table for one in group for table in one.block.tables.values())
-        now = _now(group, before)
+        now, usable = _now(group, before), _usable(group, before, apart)
+        going_on = _now(group, usable)
         manners = ALL_MANNERS if all_known else EXACT_MANNERS
         new = [i for i, one in enumerate(group) if fresh is None or one.view in fresh or len(group) <= _FEW]
         for cluster in clusters([one.block for one in group], work, now, manners, new):
-            if len(cluster.blocks) < 2 and all(cluster.blocks != one.blocks for one in now):
+            if len(cluster.blocks) < 2 and all(cluster.blocks != one.blocks for one in going_on):
                 continue
             members = [group[i] for i in cluster.blocks]
-            if (kept := _kept(members, before)) is not None:
+            if (kept := _kept(members, usable)) is not None:
                 out |= kept
                 continue
             made = _made(members, views, optional, cluster.manner)
@@ -147,20 +157,58 @@ def _kept(candidates: list[_Candidate], before: Mapping[str, Shared]) -> dict[st
     return None
 
 
-def _groups(views: Mapping[str, TreeView], patient: Mapping[str, float]) -> list[list[_Candidate]]:
-    """The largest blocks of all views, in groups that have pairs of tables in common."""
+def _kept_apart(groups: list[list[_Candidate]], apart: Sequence[Apart]) -> list[list[_Candidate]]:
+    """The groups, with views in different ones that were taken apart; a new view joins those that are as eager."""
+    for one in apart:
+        out: list[list[_Candidate]] = []
+        for group in groups:
+            parts: dict[int, list[_Candidate]] = {}
+            rest: list[_Candidate] = []
+            for candidate in group:
+                at = one.part_of(candidate.operators)
+                (rest if at is None else parts.setdefault(at, [])).append(candidate)
+            for candidate in rest if parts else ():
+                _as_eager(candidate, list(parts.values())).append(candidate)
+            out += parts.values() if parts else [group]
+        groups = out
+    return groups
+
+
+def _as_eager(candidate: _Candidate, parts: Sequence[list[_Candidate]]) -> list[_Candidate]:
+    """The part with a block that is brought up to date about as often as a candidate."""
+    own = candidate.block.eagerness
+    return min(parts, key=lambda part: min(abs(other.block.eagerness - own) for other in part))
+
+
+def _usable(group: list[_Candidate], before: Mapping[str, Shared], apart: Sequence[Apart]) -> dict[str, Shared]:
+    """The shared subplans that may go on as they are: not those that take rows for views which were taken apart."""
+    own = {candidate.view for candidate in group}
+    taken = {view for one in apart if own & {*one.views} for view in one.views}
+    return {name: shared for name, shared in before.items() if not ({*shared.views} & taken) - own}
+
+
+def _groups(
+    views: Mapping[str, TreeView], patient: Mapping[str, float], apart: Sequence[Apart]
+) -> list[list[_Candidate]]:
+    """The largest blocks of all views, in groups that begin with the same operators."""
     groups: list[tuple[set[str], list[_Candidate]]] = []
     for view, kernel in views.items():
         blocks = blocks_of(kernel.tree)
         if view in patient:
             blocks = _able_to_wait(blocks, kernel, patient[view])
+        own = {number for one in apart for name, number in one.own if name == view}
+        blocks = {
+            number: block
+            for number, block in blocks.items()
+            if not own & {number, *(inner.number for inner in block.inner.values())}
+        }
         inside = {inner.number for block in blocks.values() for inner in block.inner.values()}
         for block in (block for number, block in blocks.items() if number not in inside):
-            pairs, members = pairs_of(block), [_Candidate(view, block)]
-            for group in [group for group in groups if group[0] & pairs]:
+            begins, members = beginnings(block), [_Candidate(view, block)]
+            for group in [group for group in groups if group[0] & begins]:
                 groups.remove(group)
-                pairs, members = pairs | group[0], [*group[1], *members]
-            groups.append((pairs, members))
+                begins, members = begins | group[0], [*group[1], *members]
+            groups.append((begins, members))
     return [members for _, members in groups]
 
 
@@ -191,7 +239,8 @@ def _made(
     static, growing = (_all(getattr(views[one.view], what) for one in members) for what in ("static", "growing"))
     kernel = TreeView(result.tree, first.seed, first.buckets, sizes, static, growing, answers=False)
     made = (
-        Member(view, block.number, feed, block.joins) for (view, block), feed in zip(read, result.feeds, strict=True)
+        Member(view, block.number, feed, block.operators)
+        for (view, block), feed in zip(read, result.feeds, strict=True)
     )
     return Shared(kernel, tuple(made), manner)
 

@@ -1,0 +1,308 @@
+"""Mutual information and a Chow-Liu tree after every batch, beside the counts that they are made from (Section 9.3).
+
+The features are the categories of a data set, or all of its columns: those that are no categories are then put into
+bins of equal width before anything is written. Every batch is read from Parquet files, applied until it is committed,
+and then the model is read: the matrix of mutual information and its spanning tree. What the counts alone take is the
+first part of the same batches, so that both are measured in one run. The same batches also go into a covariance of
+numbers and categories, without any model. And the same matrix is computed anew from the rows of all batches so far:
+joined by pandas, each pair of columns counted by NumPy. Its answer is compared with Headrace's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+
+from headrace.bench.covariance.batch_files import Batches
+from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.measuring.screen import named_numbers
+from headrace.datasets import Dataset, dataset, stream
+from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError, NotEnoughDataError
+from headrace.learn.chow_liu import ChowLiuTree
+from headrace.runtime.session import local_session
+
+Tell = Callable[[str], None]
+Numbers = NDArray[np.float64]
+
+DATA = {"retailer": 5.0, "favorita": 5.0}  # by the name of the data set, its usual scale
+_WARM_BATCHES, _WARM_ROWS = 4, 1_000
+
+
+@dataclass
+class _Run:
+    """The measurements of what is maintained."""
+
+    has_tree: bool = True
+    batches: list[float] = field(default_factory=list)  # seconds of each, with reading its files
+    reads: list[float] = field(default_factory=list)  # seconds until the tree is there, after each batch
+    changes: int = 0  # edges that came or went
+    state: int = 0
+    peak: int = 0
+    matrix: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
+    """Run the benchmark; see `--help` for the options."""
+    options = _parser().parse_args(argv)
+    spark = local_session()
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _Bench(spark, Path(folder), options, tell).run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="headrace bench chow-liu", description=__doc__)
+    add = made.add_argument
+    add("--data", choices=list(DATA), default="retailer", help="the data set (default retailer)")
+    add("--scale", type=float, default=None, help="its scale (default: that of about 5 million rows)")
+    add("--features", choices=["categorical", "all"], default="categorical", help="which columns the tree is over")
+    add("--bins", type=int, default=100, help="bins of a feature with more values than that (default 100)")
+    add("--batch", type=int, default=1_000_000, help="rows per batch, over all tables (default 1 million)")
+    add("--batches", type=int, default=None, help="stop after so many batches (default: when all rows are in)")
+    add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
+    add("--keep-rows", action=argparse.BooleanOptionalAction, default=False, help="keep the rows of the tables too")
+    add("--time-limit", type=float, default=300.0, help="seconds; the run ends after the batch in which they pass")
+    add("--seed", type=int, default=0, help="seed of the data (default 0)")
+    add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
+    return made
+
+
+class _Bench:
+    """One invocation: a data set of categories as files, the tree over them, and its recomputation."""
+
+    def __init__(self, spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> None:
+        self.spark, self.root, self.options, self.tell = spark, root, options, tell
+        self.data: Dataset = dataset(options.data)
+        self.scale = DATA[options.data] if options.scale is None else options.scale
+        tell(f"making {options.data} at scale {self.scale:g}")
+        tables = self.data.generate(self.scale, options.seed)
+        self.features = self.data.categorical
+        if options.features == "all":
+            tables, self.features = in_bins(self.data, tables, options.bins), self.data.features
+        self.over = self.data.join.replace(", ".join(self.data.features), ", ".join(self.features))
+        self.schemas = {name: table.schema for name, table in tables.items()}
+        tell("writing the change batches as Parquet files")
+        some = (
+            changes
+            for _, changes in zip(
+                range(options.batches or 1 << 62),
+                stream(tables, options.batch, options.deletes, options.seed),
+                strict=False,
+            )
+        )
+        self.batches = Batches.write(root / "batches", some, deletes=options.deletes > 0)
+
+    def run(self) -> dict[str, Any]:
+        self.tell("warming up")
+        first = self.batches.read(0)
+        warm = [_sliced(first, i * _WARM_ROWS, _WARM_ROWS) for i in range(_WARM_BATCHES)]
+        runs = []
+        for keep in (_with_tree, _without_model):
+            self._maintain(keep, warm)
+            release_memory()
+            with PeakMemory(interval=0.05) as memory:
+                runs.append(self._maintain(keep, None))
+            runs[-1].peak = memory.grown
+        done, mixed = runs
+        count = len(done.batches)
+        self.tell(f"recomputing from the rows of {count} batches")
+        paths = {spec.name: self._rows_after(spec.name, count) for spec in self.data.tables}
+        start = time.perf_counter()
+        matrix = recomputed(self.data, self.features, paths)
+        seconds = time.perf_counter() - start
+        rows = sum(self.batches.rows[:count])
+        results = self._rows(done, rows) + self._rows(mixed, sum(self.batches.rows[: len(mixed.batches)]))
+        results.append({"system": "pandas", "case": "recompute", "rows": rows, "seconds": seconds})
+        results[-1] |= {"rows_per_s": rows / seconds, "batches": count} | _compared(done, matrix)
+        return {
+            "bench": "chow-liu",
+            "config": self._config(),
+            "results": results,
+            "ratios": self._ratios(done, mixed, seconds),
+        }
+
+    def _rows_after(self, table: str, count: int) -> list[str]:
+        if not self.batches.deletes:
+            return self.batches.paths(table, count)
+        return [self.batches.write_rows(self.root / "rows", table, count)]
+
+    def _config(self) -> dict[str, Any]:
+        asked = {k: v for k, v in vars(self.options).items() if k != "location"}
+        return asked | {
+            "scale": self.scale,
+            "cores": self.spark.sparkContext.defaultParallelism,
+            "batches": len(self.batches),
+            "rows": sum(self.batches.rows),
+            "columns": len(self.features),
+        }
+
+    def _maintain(self, keep: _Keep, given: list[dict[str, pa.Table]] | None) -> _Run:
+        done, location, kept = _Run(keep is _with_tree), self.root / "state", self.options.keep_rows
+        try:
+            with Engine(self.spark, location) as engine:
+                for spec in self.data.tables:
+                    key = (spec.key or None) if kept else None
+                    engine.table(spec.name, self.schemas[spec.name], key=key, keep_rows=kept)
+                read = keep(self, engine)
+                for number in range(len(self.batches) if given is None else len(given)):
+                    start = time.perf_counter()
+                    step = engine.apply(self.batches.read(number) if given is None else given[number])
+                    committed = time.perf_counter()
+                    with suppress(NotEnoughDataError):  # nothing joins yet
+                        read(done)
+                    done.batches.append(committed - start)
+                    done.reads.append(time.perf_counter() - committed)
+                    done.state = step.state_bytes
+                    if given is None:
+                        self.tell(f"batch {number + 1} of {len(self.batches)} in {time.perf_counter() - start:.2f} s")
+                    if sum(done.batches) + sum(done.reads) > self.options.time_limit:
+                        break
+        finally:
+            shutil.rmtree(location, ignore_errors=True)
+        return done
+
+    def _rows(self, done: _Run, rows: int) -> list[dict[str, Any]]:
+        alone, read = sum(done.batches), sum(done.reads)
+        shared = {"system": "headrace", "rows": rows, "batches": len(done.batches)}
+        size = {"peak_mb": done.peak / 1e6, "state_mb": done.state / 1e6}
+        case = "counts of pairs" if done.has_tree else "mixed covariance"
+        counts = {"case": case, "seconds": alone, "rows_per_s": rows / alone} | size
+        if not done.has_tree:
+            return [shared | counts]
+        tree = {
+            "case": "counts, mutual information and tree",
+            "seconds": alone + read,
+            "rows_per_s": rows / (alone + read),
+            "read_seconds": statistics.median(done.reads),
+            "edges_changed": done.changes,
+        }
+        return [shared | counts, shared | tree]
+
+    def _ratios(self, done: _Run, mixed: _Run, seconds: float) -> dict[str, float]:
+        full = slice(1, None) if len(done.batches) > 1 else slice(None)
+        batch = statistics.median(b + r for b, r in zip(done.batches[full], done.reads[full], strict=True))
+        alone, read = sum(done.batches), sum(done.reads)
+        return {
+            "throughput with the tree after each batch / of the counts alone": alone / (alone + read),
+            "throughput with the tree after each batch / of the mixed covariance": (
+                _rate(self.batches, mixed.batches) ** -1
+                * _rate(self.batches, [b + r for b, r in zip(done.batches, done.reads, strict=True)])
+            ),
+            f"recomputing after {len(done.batches)} batches / a batch with its tree": seconds / batch,
+        }
+
+
+_Keep = Callable[[_Bench, Engine], Callable[[_Run], None]]
+
+
+def _with_tree(bench: _Bench, engine: Engine) -> Callable[[_Run], None]:
+    tree = engine.model("tree", ChowLiuTree(bench.features), bench.over)
+
+    def read(done: _Run) -> None:
+        done.matrix = tree.matrix_
+        done.changes += len(tree.changes_.added) + len(tree.changes_.removed)
+
+    return read
+
+
+def _without_model(bench: _Bench, engine: Engine) -> Callable[[_Run], None]:
+    engine.covariance("mixed", bench.data.join, bench.data.features, categorical=bench.data.categorical)
+    return lambda done: None
+
+
+def _rate(batches: Batches, seconds: list[float]) -> float:
+    return sum(batches.rows[: len(seconds)]) / sum(seconds)
+
+
+def in_bins(data: Dataset, tables: Mapping[str, pa.Table], bins: int) -> dict[str, pa.Table]:
+    """The tables with all features as categories: those with more values than bins are cut into bins of equal width."""
+    made = {}
+    for spec in data.tables:
+        table = tables[spec.name]
+        for name in spec.features:
+            values = table.column(name).to_numpy()
+            if len(np.unique(values)) > bins:
+                low, high = float(values.min()), float(values.max())
+                values = np.minimum((values - low) * (bins / (high - low)), bins - 1)
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, pa.field(name, pa.int32(), nullable=False), pa.array(values.astype(np.int32)))
+        made[spec.name] = table
+    return made
+
+
+def recomputed(data: Dataset, features: Sequence[str], paths: Mapping[str, list[str]]) -> Numbers:
+    """The matrix of mutual information, from the rows of files: joined by pandas, counted and summed by NumPy."""
+    joined: pd.DataFrame | None = None
+    for spec in data.tables:
+        read = pa.concat_tables(pq.ParquetFile(path).read() for path in paths[spec.name]).to_pandas()
+        joined = read if joined is None else joined.merge(read)
+    assert joined is not None
+    rows = len(joined)
+    codes = {name: np.unique(joined[name].to_numpy(), return_inverse=True)[1] for name in features}
+    shares = {name: np.bincount(code) / rows for name, code in codes.items()}
+    matrix = np.diag([-float((p * np.log(p)).sum()) for p in shares.values()])
+    for (i, a), (j, b) in combinations(enumerate(features), 2):
+        pairs = np.bincount(codes[a] * len(shares[b]) + codes[b], minlength=len(shares[a]) * len(shares[b]))
+        p = (pairs / rows).reshape(len(shares[a]), len(shares[b]))
+        at = p > 0
+        expected = np.outer(shares[a], shares[b])[at]
+        matrix[i, j] = matrix[j, i] = float((p[at] * np.log(p[at] / expected)).sum())
+    return matrix
+
+
+def _sliced(tables: Mapping[str, pa.Table], start: int, rows: int) -> dict[str, pa.Table]:
+    some = {name: table.slice(start, rows) for name, table in tables.items()}
+    return {name: table for name, table in some.items() if table.num_rows}
+
+
+def _compared(done: _Run, matrix: Numbers) -> dict[str, Any]:
+    """How far the answers are apart; a wrong one stops the benchmark."""
+    worst = float(np.abs(done.matrix - matrix).max())
+    if not worst <= 1e-9:
+        raise HeadraceError(
+            f"Headrace and the recomputation disagree by up to {worst:.1e} nats of mutual information",
+            way_out="Report this with the command that you ran: one of them is wrong.",
+        )
+    return {"difference": worst}
+
+
+def table(result: dict[str, Any]) -> Group:
+    """Return the tables that show a result to people."""
+    config = result["config"]
+    shown = Table(
+        title=f"chow-liu, {config['data']}: scale {config['scale']:g}, {config['rows']:,} rows in "
+        f"{config['batches']} batches, {config['columns']} categories, {config['cores']} cores",
+        box=SIMPLE_HEAD,
+        padding=0,
+    )
+    for column in ("system", "case", ">batches", ">seconds", ">rows/s", ">peak MB", ">state MB"):
+        shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+    for row in result["results"]:
+        shown.add_row(
+            row["system"],
+            row["case"],
+            str(row["batches"]),
+            f"{row['seconds']:,.4g}",
+            f"{row['rows_per_s'] / 1e6:,.3g}M",
+            *(f"{row[key]:,.1f}" if key in row else "" for key in ("peak_mb", "state_mb")),
+        )
+    return Group(shown, named_numbers("ratio", result["ratios"]))

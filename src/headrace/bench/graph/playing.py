@@ -1,0 +1,146 @@
+"""One edge table, one view over copies of it, and a stream of change batches: what each strategy takes for them.
+
+The graph is loaded in pieces, because a strategy that lists joins would run out of memory over all of it at once. Timed
+are the batches after that, from the call to the commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.engine.engine import Engine
+from headrace.explain.report import Report
+
+Tell = Callable[[str], None]
+COLUMNS = "a BIGINT, b BIGINT"
+_WARM = 3
+
+
+@dataclass
+class Played:
+    """The measurements of one strategy."""
+
+    case: str
+    load: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    state: int = 0
+    views: dict[str, int] = field(default_factory=dict)  # entries of each view that is kept
+    order: str = ""
+    stopped: str = ""  # why it was not run to the end
+
+    def row(self, rows: int) -> dict[str, Any]:
+        """The measurements as a row of results; `rows` is the size of a batch."""
+        done, seconds = rows * len(self.seconds), sum(self.seconds)
+        out: dict[str, Any] = {
+            "system": "headrace",
+            "case": self.case,
+            "rows": done,
+            "batches": len(self.seconds),
+            "seconds": seconds,
+            "load_seconds": self.load,
+            "state_mb": self.state / 1e6,
+            "views": self.views,
+        }
+        if self.seconds:
+            out |= {"rows_per_s": done / seconds, "batch_seconds": float(np.median(self.seconds))}
+        return out | ({"stopped": self.stopped} if self.stopped else {})
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A graph to load, and change batches that insert edges and delete others."""
+
+    loaded: pa.Table
+    batches: tuple[pa.Table, ...]
+
+    @classmethod
+    def of(cls, graph: pa.Table, batch: int, count: int, deletes: bool = True) -> Workload:
+        """Take the last edges of a graph for insertions, and delete as many of the first."""
+        new = batch // 2 if deletes else batch
+        start = graph.num_rows - new * count
+        batches = []
+        for i in range(count):
+            inserted = graph.slice(start + i * new, new)
+            deleted = graph.slice(i * new, new if deletes else 0)
+            diff = pa.array(np.repeat([1, -1], [inserted.num_rows, deleted.num_rows]))
+            batches.append(pa.concat_tables([inserted, deleted]).append_column("__diff", diff))
+        return cls(graph.slice(0, start), tuple(batches))
+
+
+def play(
+    spark: SparkSession,
+    location: Path,
+    case: str,
+    sql: str,
+    work: Workload,
+    pieces: int,
+    tell: Tell,
+    stop: Callable[[Played], str] = lambda done: "",
+    **options: Any,
+) -> Played:
+    """Load the graph and apply the batches until `stop` says why not to go on."""
+    done = Played(case)
+    _warm_up(spark, location / "warm", sql, work, options)
+    with Engine(spark, location / "state") as engine:
+        engine.table("e", COLUMNS)
+        view = engine.view("n", sql, **options)
+        for piece in _pieces(work.loaded, pieces):
+            start = time.perf_counter()
+            engine.apply({"e": piece})
+            done.load += time.perf_counter() - start
+            tell(f"{case}: loaded for {done.load:.0f} s")
+            if why := stop(done):
+                done.stopped = f"while loading: {why}"
+                break
+        for number, batch in enumerate(work.batches if not done.stopped else ()):
+            if why := stop(done):
+                done.stopped = why
+                break
+            start = time.perf_counter()
+            step = engine.apply({"e": batch})
+            done.seconds.append(time.perf_counter() - start)
+            done.answers.append(answer(view.to_arrow()))
+            done.state = step.state_bytes
+            tell(f"{case}: batch {number + 1} of {len(work.batches)} in {done.seconds[-1]:.3f} s")
+        explained: Report = view.explain()
+        done.views = {view.name: view.entries for view in explained["views"] if view.kept}
+        done.order = explained["order"]
+    return done
+
+
+def answer(table: pa.Table) -> int:
+    """The number that a view of one count holds."""
+    (value,) = table.column(0).to_pylist()
+    return int(value)
+
+
+def _pieces(table: pa.Table, rows: int) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _warm_up(spark: SparkSession, location: Path, sql: str, work: Workload, options: dict[str, Any]) -> None:
+    """Compile what will run."""
+    edges = work.loaded if work.loaded.num_rows else work.batches[0].drop_columns(["__diff"])
+    with Engine(spark, location) as engine:
+        engine.table("e", COLUMNS)
+        engine.view("n", sql, **options)
+        for i in range(_WARM):
+            engine.apply({"e": edges.slice(20 * i, 20)})
+
+
+def disagreement(ours: Played, other: str, theirs: Sequence[int]) -> str:
+    """Where two systems that have seen the same batches have different answers, if anywhere."""
+    for number, (mine, yours) in enumerate(zip(ours.answers, theirs, strict=False), start=1):
+        if mine != yours:
+            return f"after batch {number}: {mine:,} by {ours.case}, {yours:,} by {other}"
+    return ""

@@ -1,0 +1,171 @@
+"""Triangles of a skewed graph that gains and loses edges: their count, kept by each strategy, and recomputed by Spark.
+
+`factorized` is what Headrace chooses: changes are joined with the two other copies of the edges at once, by the smaller
+side of each row. `indicators` keeps the view of two-paths, with the projection that leaves only those which an edge
+closes. `first-order` and `recursive` are the baselines of the paper. The recursive strategy keeps all pairs that a
+two-path connects; it is left out where there are too many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from headrace.bench.graph.playing import Played, Tell, Workload, disagreement, play
+from headrace.bench.measuring.screen import named_numbers
+from headrace.datasets.graphs import power_law_edges
+from headrace.runtime.session import local_session
+
+SQL = "SELECT COUNT(*) AS n FROM e e1 JOIN e e2 ON e1.b = e2.a JOIN e e3 ON e2.b = e3.a AND e3.b = e1.a"
+CASES = ("factorized", "indicators", "first-order", "recursive", "recompute")
+
+
+def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
+    """Run the benchmark; see `--help` for its options."""
+    parser = argparse.ArgumentParser(prog="headrace bench triangle", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=100_000, help="nodes of the graph (default 100,000)")
+    parser.add_argument("--edges", type=int, default=1_000_000, help="edges of the graph (default 1,000,000)")
+    parser.add_argument("--skew", type=float, default=0.8, help="skew of the degrees (default 0.8)")
+    parser.add_argument("--batch", type=int, default=1_000, help="changed edges per batch (default 1,000)")
+    parser.add_argument("--batches", type=int, default=20, help="batches that are timed (default 20)")
+    parser.add_argument("--pieces", type=int, default=20_000, help="edges loaded per step (default 20,000)")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what is run (default: all)")
+    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds per case (default 600)")
+    parser.add_argument("--most-pairs", type=float, default=2e7, help="pairs that `recursive` may keep (default 2e7)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the graph")
+    parser.add_argument("--location", type=Path, default=None, help="folder for the state (default: a temporary one)")
+    options = parser.parse_args(argv)
+    spark = local_session()
+    with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
+        return _run(spark, Path(folder), options, tell)
+
+
+def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:
+    tell("making the graph")
+    graph = power_law_edges(options.nodes, options.edges, options.skew, options.seed)
+    work = Workload.of(graph, options.batch, options.batches)
+    shape = _shape(graph, options.nodes)
+    done: dict[str, Played] = {}
+    for case in (case for case in options.cases if case != "recompute"):
+        if case == "recursive" and shape["two_paths"] > options.most_pairs:
+            stopped = f"it would keep up to {shape['two_paths']:,} pairs"
+            done[case] = Played(case, stopped=stopped)
+            continue
+        asked: dict[str, Any] = {"strategy": case if case != "indicators" else "factorized"}
+        if case == "indicators":
+            asked["order"] = _order(spark, root)
+        done[case] = play(
+            spark, root / case, case, SQL, work, options.pieces, tell, _limit(options.time_limit), **asked
+        )
+    results = [played.row(options.batch) for played in done.values()]
+    answers = {played.case: played.answers for played in done.values()}
+    if "recompute" in options.cases:
+        tell("recompute: Spark")
+        row, answer = _recompute(spark, graph, work)
+        results.append(row)
+        answers["recompute"] = [0] * (len(work.batches) - 1) + [answer]
+    first = next(iter(done.values()))
+    for row in results:
+        theirs = answers[row["case"]]
+        ours = Played(first.case, answers=first.answers[-1:] if row["case"] == "recompute" else first.answers)
+        if found := disagreement(ours, row["case"], theirs[-1:] if row["case"] == "recompute" else theirs):
+            row["wrong"] = found
+    config = {**{key: value for key, value in vars(options).items() if key != "location"}, **shape}
+    return {"bench": "triangle", "config": config, "results": results, "ratios": _ratios(results)}
+
+
+def _limit(seconds: float) -> Callable[[Played], str]:
+    def stop(done: Played) -> str:
+        return f"{seconds:g} s are over" if done.load + sum(done.seconds) > seconds else ""
+
+    return stop
+
+
+def _order(spark: SparkSession, root: Path) -> str:
+    """The order that is chosen, without the marks that have all edges joined at once."""
+    empty = pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.int64())})
+    planned = play(spark, root / "order", "order", SQL, Workload(empty, (_one_edge(),)), 1, lambda stage: None)
+    return planned.order.replace(" !stop", "")
+
+
+def _one_edge() -> pa.Table:
+    return pa.table({"a": [0], "b": [1], "__diff": [1]})
+
+
+def _shape(graph: pa.Table, nodes: int) -> dict[str, Any]:
+    a, b = graph["a"].to_numpy(), graph["b"].to_numpy()
+    out, into = np.bincount(a, minlength=nodes), np.bincount(b, minlength=nodes)
+    return {
+        "largest_degree": int(max(out.max(), into.max())),
+        "two_paths": int(into @ out),
+        "matches_of_an_edge": float(out[b].mean()),
+        "matches_on_the_smaller_side": float(np.minimum(out[b], into[a]).mean()),
+    }
+
+
+def _recompute(spark: SparkSession, graph: pa.Table, work: Workload) -> tuple[dict[str, Any], int]:
+    deleted = sum(int((batch["__diff"].to_numpy() < 0).sum()) for batch in work.batches)
+    # Deletions are the first edges of the graph, so what is left is the rest of it.
+    spark.createDataFrame(graph.slice(deleted).to_pandas()).createOrReplaceTempView("e")
+    spark.sql("SELECT COUNT(*) FROM e").collect()
+    start = time.perf_counter()
+    ((count,),) = spark.sql(SQL).collect()
+    seconds = time.perf_counter() - start
+    spark.catalog.dropTempView("e")
+    return {"system": "spark", "case": "recompute", "rows": graph.num_rows, "batches": 1, "seconds": seconds}, count
+
+
+def _ratios(results: list[dict[str, Any]]) -> dict[str, float]:
+    by_case = {row["case"]: row for row in results}
+    ours = by_case.get("factorized", {}).get("batch_seconds")
+    ratios = {}
+    for case, row in by_case.items():
+        if ours and case != "factorized" and (seconds := row.get("batch_seconds", row.get("seconds"))):
+            what = "one recomputation" if case == "recompute" else f"{case}, a batch"
+            ratios[f"{what} / factorized, a batch"] = seconds / ours
+    if by_case.get("factorized", {}).get("state_mb"):
+        for case in ("indicators", "first-order", "recursive"):
+            if by_case.get(case, {}).get("state_mb"):
+                ratios[f"{case} / factorized, state"] = by_case[case]["state_mb"] / by_case["factorized"]["state_mb"]
+    return ratios
+
+
+def table(result: dict[str, Any]) -> Group:
+    """Return the tables that show a result to people."""
+    config = result["config"]
+    shown = Table(
+        title=f"triangles: {config['edges']:,} edges, {config['nodes']:,} nodes, skew {config['skew']:g}; batches of "
+        f"{config['batch']:,} changed edges",
+        box=SIMPLE_HEAD,
+    )
+    for column in ("case", ">batches", ">ms a batch", ">edges/s", ">load s", ">state MB", "note"):
+        shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+    for row in result["results"]:
+        seconds = row.get("batch_seconds", row["seconds"])
+        shown.add_row(
+            row["case"],
+            str(row["batches"]),
+            f"{1000 * seconds:,.1f}" if seconds else "",
+            f"{row['rows_per_s']:,.0f}" if "rows_per_s" in row else "",
+            f"{row['load_seconds']:,.1f}" if "load_seconds" in row else "",
+            f"{row['state_mb']:,.1f}" if row.get("state_mb") else "",
+            row.get("wrong", row.get("stopped", "")),
+        )
+    sizes = [
+        named_numbers(f"entries of views, {row['case']}", {escape(name): n for name, n in row["views"].items()})
+        for row in result["results"]
+        if row.get("views")
+    ]
+    return Group(shown, named_numbers("ratio", result["ratios"]), *sizes)

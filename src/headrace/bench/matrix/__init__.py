@@ -1,0 +1,1 @@
+"""Products of matrices under changes of low rank, beside multiplying them again."""

@@ -1,0 +1,1 @@
+"""Moments with categorical features over the joins of the papers: kept up to date, and recomputed."""

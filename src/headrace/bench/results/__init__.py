@@ -1,0 +1,1 @@
+"""Rows of joins as they are kept: factorized, listed, or computed anew."""

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from headrace.bench import BENCHMARKS
+from headrace.bench.covariance import chow_liu
+from headrace.datasets import dataset
+from headrace.errors import HeadraceError
+
+
+@pytest.mark.parametrize(("data", "features", "columns"), [("retailer", "all", 39), ("favorita", "categorical", 12)])
+def test_the_tree_is_compared_with_a_recomputation(
+    spark: SparkSession, tmp_path: Path, data: str, features: str, columns: int
+) -> None:
+    told: list[str] = []
+    argv = [
+        "--data",
+        data,
+        "--features",
+        features,
+        "--scale",
+        "0.003",
+        "--batch",
+        "1500",
+        "--bins",
+        "8",
+        "--location",
+        str(tmp_path),
+    ]
+    result = chow_liu.run([*argv, "--deletes", "0.2", "--batches", "3", "--keep-rows"], told.append)
+    assert json.loads(json.dumps(result)) == result
+    rows = {row["case"]: row for row in result["results"]}
+    both = "counts, mutual information and tree"
+    assert set(rows) == {"counts of pairs", both, "mixed covariance", "recompute"}
+    assert result["config"]["columns"] == columns
+    assert rows["recompute"]["difference"] <= 1e-9
+    alone, both = rows["counts of pairs"], rows[both]
+    assert both["seconds"] > alone["seconds"]
+    share = result["ratios"]["throughput with the tree after each batch / of the counts alone"]
+    assert share == pytest.approx(both["rows_per_s"] / alone["rows_per_s"])
+    console = Console(file=io.StringIO(), width=160)
+    console.print(chow_liu.table(result))
+    assert "recompute" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert any("batch 3 of 3" in stage for stage in told)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bins_are_of_equal_width() -> None:
+    data = dataset("retailer")
+    tables = data.generate(0.002)
+    cut = chow_liu.in_bins(data, tables, 10)
+    for spec in data.tables:
+        for name in spec.features:
+            levels = np.unique(cut[spec.name].column(name))
+            assert len(levels) <= 10
+        assert cut[spec.name].schema.names == tables[spec.name].schema.names
+    prize, binned = (made["item"].column("prize").to_numpy() for made in (tables, cut))
+    edges = np.linspace(prize.min(), prize.max(), 11)
+    assert (np.searchsorted(edges[1:-1], prize, side="right") == binned).mean() > 0.99
+
+
+def test_a_wrong_matrix_is_noticed() -> None:
+    run = chow_liu._Run(matrix=np.zeros((2, 2)))
+    with pytest.raises(HeadraceError, match="disagree"):
+        chow_liu._compared(run, np.ones((2, 2)))
+
+
+def test_it_is_registered() -> None:
+    assert BENCHMARKS["chow-liu"].module == "covariance.chow_liu"

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.bench.results import factorized_join
+
+
+def test_factorized_join(spark: SparkSession, tmp_path: Path) -> None:
+    argv = ["--scales", "0.004", "0.02", "--batch", "200", "--deletes", "0.05", "--most-rows", "150"]
+    result = factorized_join.run([*argv, "--location", str(tmp_path)])
+    rows = {(row["scale"], row["case"]): row for row in result["results"]}
+    assert set(rows) == {(scale, system) for scale in (0.004, 0.02) for system in factorized_join.SYSTEMS}
+    assert not any("wrong" in row for row in rows.values())
+    assert rows[0.004, "listing"]["sum_of_prices"] > 0
+    assert rows[0.02, "listing"]["extrapolated"]
+    assert not rows[0.004, "listing"].get("extrapolated")
+    said = "listing / factorized at scale 0.02, seconds (extrapolated)"
+    assert result["ratios"][said] == rows[0.02, "listing"]["seconds"] / rows[0.02, "factorized"]["seconds"]
+    assert factorized_join.table(result).renderables
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_answers_that_differ_are_said_to_be_wrong() -> None:
+    rows = [{"case": "factorized", "joined_rows": 10}, {"case": "listing", "joined_rows": 11}]
+    factorized_join._compare(rows)
+    assert "wrong" in rows[1]
