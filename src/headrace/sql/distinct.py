@@ -1,9 +1,11 @@
 """Carry COUNT(DISTINCT x), SUM(DISTINCT x) and AVG(DISTINCT x) unharmed through Spark's optimizer.
 
 Spark computes several such aggregates, or one with a FILTER, by multiplying the rows, and no setting turns that off. A
-view keeps each of them by itself. So before a plan is optimized, each is replaced by a stand-in that has the same type
-and means nothing to the optimizer: the approximate count of distinct values, or MAX_BY or MIN_BY of a constant. A
-stand-in is marked as one half of a split aggregate. No query can say that, so it is never taken for the user's own.
+view keeps each of them by itself. What is more, the order in which Spark numbers the copies of a row may change from
+one reading of a query to the next, and a view would not find its own plan again. So before a plan is optimized, each
+is replaced by a stand-in that has the same type and means nothing to the optimizer: the approximate count of distinct
+values, or MAX_BY or MIN_BY of a constant. A stand-in is marked as one half of a split aggregate. No query can say that,
+so it is never taken for the user's own.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from headrace.sql.jvm import Catalyst, Jvm, items, kind, option
 _STAND_INS = {"HyperLogLogPlusPlus": "count_distinct", "MaxBy": "sum_distinct", "MinBy": "avg_distinct"}
 _ERRORS = (0.05, 0.04)  # tell COUNT(DISTINCT x) from that of several expressions; nothing is approximated
 _MARK = "Partial"
-_SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery")
+_SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery")
 
 
 def is_kept_distinct(call: Jvm) -> bool:
@@ -71,6 +73,8 @@ class DistinctCounts:
             case "Join" if (on := option(plan.condition())) is not None and (replaced := self._replaced(on)) is not on:
                 some = self.catalyst.jvm.scala.Some(replaced)
                 return plan.copy(plan.left(), plan.right(), plan.joinType(), some, plan.hint())
+            case "LateralJoin" if (replaced := self._replaced(plan.right())) is not plan.right():
+                return plan.copy(plan.left(), replaced, plan.joinType(), plan.condition())
         return plan
 
     def _all_replaced(self, sequence: Jvm) -> Jvm | None:
