@@ -95,7 +95,7 @@ def test_any_goals_equal_views_that_share_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, seed: int
 ) -> None:
     rng = random.Random(seed)
-    if rng.random() < 0.8:
+    if forced := rng.random() < 0.8:
         always(monkeypatch)
     changing, queries, shared = Changing(rng), dict[str, str](), 0
     shown: dict[str, tuple[int, Counter[str]]] = {}  # of each view with a goal: its last trigger, and the answer
@@ -165,7 +165,7 @@ def test_any_goals_equal_views_that_share_nothing(
             assert answer(twins.engines[0].views[name]) == changing.answer(queries[name]), (name, queries[name])
     finally:
         twins.close()
-    assert shared
+    assert shared or not forced or len(queries) < 3  # by its own estimates the engine may find nothing worth sharing
 
 
 def changed(view: View) -> Counter[str]:
