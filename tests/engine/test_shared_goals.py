@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.seeds import seeds
 
 import headrace as hr
 from headrace.engine.handles import View
+from headrace.engine.pacing import passes_of
+from headrace.engine.pacing_together import learnt_below
 from headrace.runtime.program import pending_arrangement
 from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.split import LocalProblem
@@ -378,6 +381,15 @@ def test_a_subplan_gets_a_pace_with_the_views_that_read_it(spark: SparkSession, 
         known = engine._maintenance.goals.learnt("by_city")
         assert known is not None
         assert known.estimated > known.below_final > 0
+        # Once views share other operators, another subplan may have the same name: nothing is known of it.
+        kernel, seen = engine._catalogue.shared_kernel(subplan), engine._maintenance.goals.pacing.last["by_city"]
+        learn = partial(learnt_below, kernel, passes_of(kernel, 1), seen.below[subplan])
+        said = known.below[subplan]
+        anew, of_another = (
+            learn(None)[1],
+            learn({**said, "of": [["0.left", "other"]], "measured": {"squares": [1.0]}})[1],
+        )
+        assert of_another == anew != learn(said)[1]
 
 
 @pytest.mark.check

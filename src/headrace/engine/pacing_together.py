@@ -22,6 +22,7 @@ from headrace.thrifty.measured import Measured
 from headrace.thrifty.observed import learnt, next_trigger
 from headrace.thrifty.paces import MARGIN
 from headrace.thrifty.share.dag import Flow, Part, SharedPlan, alone
+from headrace.thrifty.share.fingerprint import fingerprints
 from headrace.thrifty.share.paces import Chosen, chosen
 from headrace.thrifty.simulate import FlatPlan, simulated
 from headrace.thrifty.unit_costs import Passes, UnitCosts
@@ -51,15 +52,19 @@ def learnt_below(
 
     Parameters
     ----------
-    before : what was known of it.
+    before : what was known of the subplan of that name. If views share other operators by now, it is another subplan,
+        and nothing is known.
     """
+    of = sorted(fingerprints(kernel).items())
+    if before is not None and [tuple(one) for one in before["of"]] != of:
+        before = None
     known = None if before is None else FlatPlan.from_json(before["plan"])
     seen = learnt(kernel.tree, trigger.flushes, trigger.base, known)
     assumed = UnitCosts.assumed(seen.kinds.tolist(), passes)
     measured = (Measured() if before is None else Measured(**before["measured"])).after(trigger.flushes, assumed)
     plan = next_trigger(seen)
     said = {"plan": plan.to_json(), "measured": asdict(measured), "passes": asdict(passes), "held": trigger.held}
-    return seen, said
+    return seen, said | {"of": of}
 
 
 def fed_by(

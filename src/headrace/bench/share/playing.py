@@ -133,9 +133,11 @@ def play(
             ends = [there + (1 - there) * number / parts for number in range(parts + 1)]
             engine.apply(_between(tables, 0.0, ends[0]))
             engine.refresh()
+            engine.settle()  # what the engine merges beside steps must not change the plan in the middle of the play
             with engine._lock:
                 engine._sharing.update()
                 engine._sharing.update(fresh=(), apart=apart)
+                engine._merging._compared()  # nor may it compare views again until tables have grown tenfold
                 _set_paces(engine, tables, paces, ends[0])
             for start, end in pairwise(ends):
                 engine.apply(_between(tables, start, end))
