@@ -98,7 +98,7 @@ def test_a_handle_knows_when_its_view_is_gone(catalogue: Catalogue) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    made = Store(Location(tmp_path), fsync=False, read_only=False)
+    made = Store(Location(tmp_path))
     made.open(2, 4, {})
     yield made
     made.close()
@@ -113,6 +113,14 @@ def commit(store: Store, name: str, live: int) -> Path:
     return path
 
 
+def test_what_a_commit_replaces_stays_until_the_commit_is_safe(store: Store) -> None:
+    first = commit(store, "first", 3)
+    commit(store, "second", 5)
+    assert first.exists()
+    store.sync()
+    assert not first.exists()
+
+
 def test_files_stay_while_a_reader_is_open(store: Store) -> None:
     first = commit(store, "first", 3)
     with store.reader() as reader:
@@ -121,6 +129,7 @@ def test_files_stay_while_a_reader_is_open(store: Store) -> None:
         assert reader.bytes("v", ["groups", "none"]) == 10
         assert reader.sizes("v", ["groups"]) == {"groups": [(1, 3, 10)]}
         assert store.latest.live("v", "groups") == 5
+        store.sync()
         assert first.exists()
     assert not first.exists()
     assert second.exists()
@@ -133,6 +142,7 @@ def test_files_stay_a_while_after_nobody_holds_a_reader(store: Store, monkeypatc
     monkeypatch.setattr(store_module, "GRACE_SECONDS", 0.0)
     short = store.reader()
     commit(store, "second", 5)
+    store.sync()
     del lasting
     gc.collect()
     assert first.exists()  # somebody may still use a DataFrame that was derived from one
@@ -149,6 +159,7 @@ def test_a_file_that_one_reader_needs_outlives_another(store: Store, monkeypatch
     first = commit(store, "first", 3)
     one, other = store.reader(), store.reader()
     commit(store, "second", 5)
+    store.sync()
     one.close()
     one.close()  # twice is once
     assert first.exists()

@@ -407,6 +407,7 @@ def test_a_view_that_fails_at_its_trigger_says_why_and_heals(engine: hr.Engine) 
         view.refresh()
     engine.apply({"shops": extra.set_column(2, "__diff", pa.array([-1])), **orders([5])})
     assert (view.problem, view.rows) == ("", 5)
+    engine.sync()
     assert {path.name for path in (engine.location / "runs").iterdir()} == engine._store.snapshot.files()
 
 
@@ -485,6 +486,7 @@ def test_dropping_a_view_drops_what_waits_for_it(engine: hr.Engine) -> None:
     engine.drop("v")
     assert not [name for name in engine._store.snapshot.arrangements if "/v/" in name]
     assert "v" not in engine._store.snapshot.goals
+    engine.sync()
     assert {path.name for path in (engine.location / "runs").iterdir()} == engine._store.snapshot.files()
     again = engine.view("v", BY_CITY, **NEVER)
     assert sum(again.to_pandas()["n"]) == 3

@@ -136,6 +136,7 @@ def test_a_query_that_fails_fails_its_step(engine: hr.Engine) -> None:
     with pytest.raises(StepFailedError, match="DIVIDE_BY_ZERO"):
         engine.apply({"sales": sales((9, "tea", 1, 7, None))})
     assert (engine.step, engine.tables["sales"].rows, view.rows) == (1, 1, 1)
+    engine.sync()
     files = {path.name for path in (engine.location / "runs").iterdir()}
     assert files == engine._store.snapshot.files()
 

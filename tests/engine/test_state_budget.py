@@ -159,6 +159,7 @@ def test_files_of_dropped_state_are_removed(engine: hr.Engine) -> None:
         engine.memory_budget = budget
         engine.apply(data.change())
     engine.compact()
+    engine.sync()
     named = engine._store.snapshot.files()
     assert {path.name for path in (engine.location / "runs").iterdir()} == named
 

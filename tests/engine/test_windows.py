@@ -230,6 +230,7 @@ def test_the_state_shrinks_when_windows_close(spark: SparkSession, tmp_path: Pat
         assert isinstance(view, hr.View)
         assert view.rows == 13
         assert sum(row["n"] for row in view.to_arrow().to_pylist()) == 20_001
+        engine.sync()
         assert {path.name for path in (engine.location / "runs").iterdir()} == engine._store.snapshot.files()
 
 

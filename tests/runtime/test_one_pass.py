@@ -42,6 +42,7 @@ def recent(engine: hr.Engine) -> dict[str, int]:
 
 
 def files(engine: hr.Engine) -> set[str]:
+    engine.sync()  # until then, files that were replaced stay
     return {path.name for path in (engine.location / "runs").iterdir()}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.engine.meanwhile import Meanwhile
-from headrace.engine.opening import AUTO, check_opening
+from headrace.engine.opening import AUTO, PROCESS, check_opening
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -24,7 +24,7 @@ def connect(
     executor: str = "auto",
     on_bad_rows: str = "fail",
     driver_rows: int | None = None,
-    fsync: bool = False,
+    durability: str = PROCESS,
     read_only: bool = False,
     calibrate: bool = True,
     sharing: str = AUTO,
@@ -37,8 +37,8 @@ def connect(
     Parameters
     ----------
     cores : tasks that run at once; all cores that this process may use unless given.
-    buckets, executor, on_bad_rows, driver_rows, fsync, read_only, calibrate, sharing, memory_budget : as for
-        `Engine`.
+    buckets, executor, on_bad_rows, driver_rows, durability, read_only, calibrate, sharing, memory_budget : as
+        for `Engine`.
     """
     check_opening(
         location,
@@ -49,6 +49,7 @@ def connect(
         read_only=read_only,
         sharing=sharing,
         memory_budget=memory_budget,
+        durability=durability,
     )
     from pyspark.sql import SparkSession
 
@@ -68,7 +69,7 @@ def connect(
             executor=executor,
             on_bad_rows=on_bad_rows,
             driver_rows=driver_rows,
-            fsync=fsync,
+            durability=durability,
             read_only=read_only,
             calibrate=calibrate,
             sharing=sharing,

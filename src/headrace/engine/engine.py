@@ -33,7 +33,7 @@ from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_defini
 from headrace.engine.merging_views import MergingViews
 from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
-from headrace.engine.opening import AUTO, BAD_ROWS, OFF, check_options, location_at, one_of
+from headrace.engine.opening import AUTO, BAD_ROWS, OFF, PROCESS, check_options, location_at, one_of
 from headrace.engine.planning import Planner
 from headrace.engine.recompute import Recomputer
 from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
@@ -53,11 +53,10 @@ from headrace.learn.learner import Learner
 from headrace.relation.duration import Duration
 from headrace.relation.outer import rows_of
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
+from headrace.runtime.location import SQL_SETTINGS
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
 from headrace.thrifty.keep.sizes import bytes_of
-
-_SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
 Handle = View | Covariance | Model | WindowJoinView | MatrixChain
 
@@ -74,7 +73,10 @@ class Engine:
     driver_rows : "auto" runs a step with at most this many changed rows in the driver, by threads, without a Spark job
         (default: 1,000,000 on a cluster; 2,000,000 on a local master, where a job has the same cores); 0 for none.
     on_bad_rows : "fail" refuses a step with bad rows; "quarantine" applies the good rows and sets the bad ones aside.
-    fsync : wait for the disk at every commit. Without it a commit survives a crash of the process, not of the machine.
+    durability : what a step survives once `apply` has returned. "disk": a crash of the machine; every step waits for
+        the disk. "process", the default: a crash of the process at once, and of the machine a moment later. A thread
+        begins to sync whatever was committed at most a second after the commit, and steps wait for it once five have
+        passed, so a power cut can cost the last moments, and never more.
     read_only : read views and status while another engine writes.
     calibrate : measure in the background, once, what work costs on this machine, which decides how later views are
         kept. The environment variable HEADRACE_CALIBRATE=0 switches it off too.
@@ -93,19 +95,19 @@ class Engine:
         executor: str = "auto",
         on_bad_rows: str = "fail",
         driver_rows: int | None = None,
-        fsync: bool = False,
+        durability: str = PROCESS,
         read_only: bool = False,
         calibrate: bool = True,
         sharing: str = AUTO,
         memory_budget: str | int | None = None,
     ) -> None:
-        check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget)
+        check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget, durability)
         self._spark = spark
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
         self._owns_session = False
-        self._store = Store(location_at(location), fsync=fsync, read_only=read_only)
-        sql = {name: str(spark.conf.get(name)) for name in _SQL_SETTINGS}
+        self._store = Store(location_at(location), durability=durability, read_only=read_only)
+        sql = {name: str(spark.conf.get(name)) for name in SQL_SETTINGS}
         self._store.open(buckets, max(4, 2 * spark.sparkContext.defaultParallelism), sql)
         try:
             self._sql = SqlSession(spark, self._store.settings.sql)
@@ -649,6 +651,8 @@ class Engine:
         """Tables, views, sources and sizes, as plain values."""
         found = self._store.read(lambda reader: status_of(self._catalogue, reader))
         trouble = {} if self._scheduler.trouble is None else {"scheduler": str(self._scheduler.trouble)}
+        if self._store.lost is not None:
+            trouble["lost"] = self._store.lost
         return found | self._merging.status() | self._upkeep.trouble() | trouble
 
     def explain(self) -> Report:
@@ -675,6 +679,10 @@ class Engine:
         answer depends on that, so nobody needs to wait. What went wrong in the background is raised here.
         """
         self._merging.settle()
+
+    def sync(self) -> None:
+        """Wait until all steps so far are safe from a power cut; with `durability="disk"` they always are."""
+        self._store.sync()
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns one line per problem."""

@@ -34,7 +34,7 @@ class Look:
     """What a read-only engine can say without Spark; the names are those of `Engine`."""
 
     def __init__(self, location: str | Path) -> None:
-        self._store = Store(location_at(location), fsync=False, read_only=True)
+        self._store = Store(location_at(location), read_only=True)
         self._store.open_existing()
         self._catalogue = Catalogue(self._store.settings.seed)
         self._access = Access(self._catalogue, self._store)

@@ -12,7 +12,9 @@ from headrace.thrifty.keep.sizes import bytes_of
 
 BAD_ROWS = ("fail", "quarantine")
 AUTO, EXACT, OFF = "auto", "exact", "off"  # what views share (`sharing`)
+PROCESS, DISK = "process", "disk"  # what a commit is safe from when it returns (`durability`)
 _SHARING = (AUTO, EXACT, OFF)
+LEVELS = (PROCESS, DISK)
 _EXECUTORS = ("auto", "inline", "spark")
 _MOST_BUCKETS = 4096
 _URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -28,9 +30,10 @@ def check_opening(
     read_only: bool,
     sharing: str,
     memory_budget: str | int | None = None,
+    durability: str = PROCESS,
 ) -> None:
     """Raise whatever opening an engine would find wrong; makes nothing, and leaves nothing locked."""
-    check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget)
+    check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget, durability)
     there = location_at(location)
     if not read_only:
         check_writable(there)
@@ -47,11 +50,13 @@ def check_options(
     driver_rows: int | None,
     sharing: str,
     memory_budget: str | int | None = None,
+    durability: str = PROCESS,
 ) -> None:
     """Refuse options that no engine has."""
     bytes_of(memory_budget)
     one_of("executor", executor, _EXECUTORS)
     one_of("sharing", sharing, _SHARING)
+    one_of("durability", durability, LEVELS)
     one_of("on_bad_rows", on_bad_rows, BAD_ROWS)
     if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
         raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {_MOST_BUCKETS}")

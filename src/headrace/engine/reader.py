@@ -12,13 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headrace.errors import HeadraceError
 from headrace.relation import runfile
 from headrace.relation.storedrun import StoredRun
+from headrace.runtime.location import Location
 from headrace.runtime.log import Arrangements, BucketState, RunRef, Snapshot
 from headrace.runtime.merges import merge_owed
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+from headrace.runtime.recovery import aside_damage, run_damage
 from headrace.thrifty.schedule import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -140,13 +141,11 @@ class Reader:
 
     def damage(self) -> list[str]:
         """Read all files and check every checksum; returns one line per problem."""
-        found = []
-        for run in sorted(set(self._snapshot.runs()), key=lambda run: (run.name, run.at)):
-            try:
-                self._read(run).check()
-            except HeadraceError as error:
-                found.append(error.what)
-        return found
+        location = Location(self._root)
+        runs = sorted(set(self._snapshot.runs()), key=lambda run: (run.name, run.at))
+        found = [run_damage(location, run) for run in runs]
+        found += [aside_damage(location, name) for name in sorted(self._snapshot.set_aside())]
+        return [problem for problem in found if problem is not None]
 
     # -- tables -------------------------------------------------------------------------------------------------
 

@@ -14,13 +14,16 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from headrace.engine.opening import check_writable, existing
+from headrace.engine.durability import Durability, path_of
+from headrace.engine.opening import DISK, PROCESS, check_writable, existing
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, StorageError
+from headrace.relation import disk
 from headrace.runtime.location import Location, Settings
 from headrace.runtime.log import CommitLog, Record, RunRef, Snapshot
 from headrace.runtime.merges import Replacement
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.recovery import cut_back, recovered
 from headrace.runtime.runwriter import discard
 
 GRACE_SECONDS = 300.0
@@ -31,19 +34,21 @@ T = TypeVar("T")
 class Store:
     """The current snapshot of a location and everything that happens to its files."""
 
-    def __init__(self, location: Location, *, fsync: bool, read_only: bool) -> None:
+    def __init__(self, location: Location, *, durability: str = PROCESS, read_only: bool = False) -> None:
         self.location = location
         self.read_only = read_only
-        self.fsync = fsync
-        self._log = CommitLog(location, fsync=fsync)
+        self.fsync = durability == DISK
+        self._log = CommitLog(location, fsync=self.fsync)
+        self._durability = Durability(location, self._log, durability, self._bury)
         self._pins: dict[int, set[str]] = {}
-        self._doomed: set[str] = set()
+        self._doomed: dict[str, int] = {}  # files, with the commit that needs them no more
         self._merging: list[set[str]] = []  # the new files of merges that are under way
         self._replacements: list[Replacement] = []
         self._lock = threading.RLock()
         self._next_pin = 0
         self._closed = False
         self.snapshot = Snapshot()
+        self.lost: str | None = None  # what opening the location had to cut off
         self.settings: Settings
         self.after_commit: Callable[[Record, list[Replacement]], None] = lambda record, merged: None
 
@@ -61,8 +66,10 @@ class Store:
         try:
             there = existing(self.location, buckets, read_only=self.read_only)
             self.settings = there or self.location.create(buckets or default, sql)
-            self.refresh()
-            if not self.read_only:
+            if self.read_only:
+                self.refresh()
+            else:
+                self._recover()
                 self.remove_orphans()
         except BaseException:
             self.location.unlock()
@@ -74,6 +81,13 @@ class Store:
         assert there is not None
         self.settings = there
         self.refresh()
+
+    def _recover(self) -> None:
+        """Go back to the newest commit that is whole, and make that safe before anything is removed."""
+        found = recovered(self._log)
+        cut_back(self._log, found)
+        self.snapshot, self.lost = found.snapshot, found.said()
+        self._durability.begin(found.snapshot, found.on_disk, found.later)
 
     def refresh(self) -> None:
         """Read the log again; a read-only engine retries if a writer is replacing records by a checkpoint."""
@@ -125,42 +139,45 @@ class Store:
 
     def remove_orphans(self) -> int:
         """Remove files of steps that never happened; returns how many there were."""
-        kept = {
-            self.location.runs: self.snapshot.files() | self._pinned() | self._merged(),
-            self.location.batches: set(),
-            self.location.quarantine: self.snapshot.set_aside(),
-        }
-        count = 0
-        for folder, names in kept.items():
-            for path in folder.iterdir():
-                if path.name not in names:
-                    path.unlink(missing_ok=True)
-                    count += 1
-        for path in self.location.log.glob(".*"):
-            path.unlink(missing_ok=True)
-            count += 1
-        return count
+        # Files first: a merge beside this tells its names before it makes the files.
+        folders = (self.location.runs, self.location.batches, self.location.quarantine)
+        there = [path for folder in folders for path in folder.iterdir()]
+        with self._lock:
+            needed = _names(self.snapshot) | self._doomed.keys() | self._pinned() | self._merged()
+        found = [path for path in there if path.name not in needed]
+        found += self.location.log.glob(".*")
+        for path in found:
+            disk.DISK.remove(path)
+        return len(found)
 
     def commit(self, record: Record) -> None:
         """Append a record; when this returns, the step has happened."""
         self._check_open()
         if self.read_only:
             raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
+        self._durability.check()
         with self._lock:
             merged = self._replacements.copy()
         before = self.snapshot
         if merged:
             record = self._with_merges(record, merged)
         after = before.after(record)
-        self._log.append(record, after)
+        self._log.append(record)
         self.snapshot = after
+        old, new = _names(before), _names(after)
         with self._lock:
-            self._doomed |= before.files() - after.files()
             del self._replacements[: len(merged)]
-            for replacement in merged:  # some may be of runs that are not there any more
-                self._doomed |= replacement.files() - after.files()
-        self._bury()
+            # Some merges may be of runs that are not there any more.
+            made = {name for replacement in merged for name in replacement.files()}
+            self._doomed |= dict.fromkeys((old | made) - new, after.version)
+        self._durability.committed(after, new - old)
         self.after_commit(record, merged)
+
+    def sync(self) -> None:
+        """Wait until all that is committed is safe from a power cut."""
+        self._check_open()
+        if not self.read_only:
+            self._durability.sync()
 
     # -- merges beside steps --------------------------------------------------------------------------------------
 
@@ -180,7 +197,7 @@ class Store:
             with self._lock:
                 self._merging.remove(new)
                 kept = {name for replacement in self._replacements for name in replacement.files()}
-            discard(self.location, new - kept - self.snapshot.files())
+            discard(self.location, new - kept - self.snapshot.files() - self._doomed.keys())
             self._unpin(pin)
 
     def replace(self, replacement: Replacement) -> None:
@@ -209,7 +226,13 @@ class Store:
     def roll_back(self) -> None:
         """Undo a failed step: the state is again what the log says, and all other files are removed."""
         # The log is read again, because an interrupt may have come right after the commit, before `snapshot` was set.
-        self.snapshot = self._log.load()
+        with self._durability.paused():
+            before, self.snapshot = self.snapshot, self._log.load()
+        if self.snapshot.version > before.version:
+            old, new = _names(before), _names(self.snapshot)
+            with self._lock:
+                self._doomed |= dict.fromkeys(old - new, self.snapshot.version)
+            self._durability.committed(self.snapshot, new - old)
         self.remove_orphans()
 
     def next_record(self, **changes: Any) -> Record:
@@ -225,10 +248,16 @@ class Store:
         return replace(base, **changes)
 
     def close(self) -> None:
-        """Let go of the location."""
+        """Let go of the location, once what is committed is safe."""
+        if self._closed:
+            return
         self._closed = True
-        OPEN.forget_all(str(self.location.root))
-        self.location.unlock()
+        try:
+            if not self.read_only:
+                self._durability.stop()
+        finally:
+            OPEN.forget_all(str(self.location.root))
+            self.location.unlock()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -266,10 +295,18 @@ class Store:
     def _bury(self) -> None:
         if self.read_only:
             return
+        safe = self._durability.version
         with self._lock:
-            gone = self._doomed - self._pinned()
-            self._doomed -= gone
+            pinned = self._pinned()
+            gone = {name for name, version in self._doomed.items() if version <= safe and name not in pinned}
+            for name in gone:
+                del self._doomed[name]
         for name in gone:
             with contextlib.suppress(OSError):  # the step has happened; the next open tries again
-                (self.location.runs / name).unlink(missing_ok=True)
+                disk.DISK.remove(path_of(self.location, name))
         OPEN.forget(str(self.location.root), gone)
+
+
+def _names(snapshot: Snapshot) -> set[str]:
+    """The names of all files that a snapshot needs, of runs and of rows that were set aside."""
+    return snapshot.files() | snapshot.set_aside()

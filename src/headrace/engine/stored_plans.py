@@ -21,6 +21,7 @@ from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.spark_needed import SparkNeeded
 from headrace.engine.store import Store
 from headrace.errors import StorageError
+from headrace.relation import disk
 from headrace.runtime.location import write_atomically
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ def write(store: Store, name: str, view: PlannedView) -> None:
     plan = to_json(_Stored(view.kernel, view.tables, _without_jvm(view.answer), view.factorization))
     text = json.dumps({"digest": digest, "tables": view.tables, "plan": plan}, separators=(",", ":"))
     with suppress(StorageError, OSError):  # the view is there without it
-        path.parent.mkdir(exist_ok=True)
+        disk.DISK.make_folder(path.parent)
         write_atomically(path, text.encode(), fsync=False)
 
 
 def remove(store: Store, name: str) -> None:
     """Forget the plan of a view that is gone."""
     with suppress(OSError):
-        _path(store, name).unlink(missing_ok=True)
+        disk.DISK.remove(_path(store, name))
 
 
 def read(store: Store, name: str, definition: Definition) -> PlannedView:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StorageError
-from headrace.relation import probing
+from headrace.relation import disk, probing
 from headrace.relation.run import Run
 from headrace.relation.runlayout import (
     FENCE_ROWS,
@@ -75,16 +75,11 @@ def write(run: Run, path: Path, *, fsync: bool = False) -> int:
 def write_encoded(data: bytearray, path: Path, *, fsync: bool = False) -> None:
     """Write an encoded run to a new file. A file that cannot be written whole is removed."""
     try:
-        with open(path, "xb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-            if fsync:
-                os.fsync(file.fileno())
+        disk.DISK.write(path, data, sync=fsync)
     except OSError as error:
         if not isinstance(error, FileExistsError):  # what was there before is not ours to remove
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                disk.DISK.remove(path)
         raise StorageError(
             f"run file {path} could not be written: {error.strerror}",
             way_out="free space or fix permissions, and apply the same changes again: nothing was committed",

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.relation import probing
+from headrace.relation import disk, probing
 from headrace.relation.run import Run, widen
 from headrace.relation.runlayout import FENCE_ROWS, FileLayout, array_buffers, column_text, dtype_text
 
@@ -89,17 +89,17 @@ class RunStream:
             sizes=[_size(buffer) for buffer in buffers],
             with_buckets=self._buckets is not None,
         )
-        with open(path, "x+b", buffering=0) as file:
+        with disk.DISK.create(path) as file:
             _reserve(file, layout.file_bytes)
             for buffer, (start, _) in zip(buffers, layout.spans, strict=True):
                 self._place(buffer, file, layout.header_bytes + start)
-            with closing(mmap.mmap(file.fileno(), layout.file_bytes)) as out:
+            with closing(mmap.mmap(file, layout.file_bytes)) as out:
                 _write_filter(out, layout)
                 layout.write_header(out)
                 if fsync:
                     out.flush()
             if fsync:
-                os.fsync(file.fileno())
+                os.fsync(file)
         return layout.file_bytes
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class RunStream:
         while view:
             view = view[self._waiting.write(view) :]
 
-    def _place(self, buffer: Buffer, file: IO[bytes], start: int) -> None:
+    def _place(self, buffer: Buffer, file: int, start: int) -> None:
         """Write a buffer that has waited to its place in the file."""
         if isinstance(buffer, np.ndarray):
             _write_at(file, memoryview(buffer.data), start)
@@ -189,20 +189,20 @@ class _Column:
         return [valid, self.values]
 
 
-def _reserve(file: IO[bytes], size: int) -> None:
+def _reserve(file: int, size: int) -> None:
     """Give a file its size and, where the system can do that, its room on the disk.
 
     A full disk is an error here; where a mapped file first needs the room when it is written, it ends the process.
     """
-    file.truncate(size)
+    os.ftruncate(file, size)
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
+        os.posix_fallocate(file, 0, size)
 
 
-def _write_at(file: IO[bytes], data: memoryview, start: int) -> None:
+def _write_at(file: int, data: memoryview, start: int) -> None:
     """Write all of the data, of which the system may take a part at a time."""
     while data:
-        written = os.pwrite(file.fileno(), data, start)
+        written = os.pwrite(file, data, start)
         data, start = data[written:], start + written
 
 

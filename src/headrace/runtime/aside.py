@@ -8,6 +8,7 @@ orphans, as those of runs are.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,9 +47,9 @@ class AsideWriter:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema) as writer:
             writer.write_table(rows)
-        location = Location(self.root)
-        name = location.new_name(self.version, ".arrow")
-        write_atomically(location.quarantine / name, sink.getvalue(), fsync=self.fsync)
+        data, location = memoryview(sink.getvalue()), Location(self.root)
+        name = location.new_name(self.version, f".{zlib.crc32(data):08x}.arrow")
+        write_atomically(location.quarantine / name, data, fsync=self.fsync)
         return name
 
 

@@ -16,14 +16,18 @@ import json
 import os
 import secrets
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from headrace.errors import CorruptFileError, StorageError
+from headrace.relation import disk
 
-FORMAT = 2
+FORMAT = 3
+SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
+"""Spark's settings that answers depend on: a location fixes them, and no others."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,12 @@ class Location:
     def create(self, buckets: int, sql: dict[str, str]) -> Settings:
         """Make the folders and fix the settings."""
         for folder in (self.log, self.runs, self.batches, self.quarantine, self.checkpoints):
-            folder.mkdir(parents=True, exist_ok=True)
+            disk.DISK.make_folder(folder)
+        disk.DISK.sync_folder(self.root.parent)
         settings = Settings(buckets, secrets.randbits(62), sql)
-        write_atomically(self.root / "headrace.json", json.dumps(asdict(settings), indent=2).encode(), fsync=True)
+        # Last, because the file makes a location of the folder: from then on it has all of the others.
+        data = asdict(settings) | {"crc": _checksum(asdict(settings))}
+        write_atomically(self.root / "headrace.json", json.dumps(data, indent=2).encode(), fsync=True)
         return settings
 
     def settings(self) -> Settings:
@@ -74,19 +81,23 @@ class Location:
         path = self.root / "headrace.json"
         try:
             data: dict[str, Any] = json.loads(path.read_text())
+            if data["format"] != FORMAT:
+                raise StorageError(
+                    f"{self.root} was written in format {data['format']}; this Headrace reads format {FORMAT}",
+                    way_out="open it with the version that wrote it",
+                )
+            if data.pop("crc") != _checksum(data):
+                raise ValueError("it does not match its checksum")
             settings = Settings(**data)
-        except (OSError, ValueError, TypeError) as error:
+            if unknown := set(settings.sql).difference(SQL_SETTINGS):
+                raise ValueError(f"it sets {', '.join(sorted(unknown))}, which is no setting of a location")
+        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise CorruptFileError(f"{path} cannot be read: {error}", way_out="restore it from a backup") from error
-        if settings.format != FORMAT:
-            raise StorageError(
-                f"{self.root} was written in format {settings.format}; this Headrace reads format {FORMAT}",
-                way_out="open it with the version that wrote it",
-            )
         return settings
 
     def lock(self) -> None:
         """Become the one writer of this location."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        disk.DISK.make_folder(self.root)
         file = open(self.root / "lock", "a+")  # noqa: SIM115 - held open for the life of the engine
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,6 +125,10 @@ class Location:
         return f"{version:010d}-{uuid.uuid4().hex}{suffix}"
 
 
+def _checksum(settings: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(settings, sort_keys=True).encode()):08x}"
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn a failure to write a file (disk full, permissions) into an error that names it, and leave nothing behind."""
@@ -122,44 +137,43 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if not isinstance(error, FileExistsError):
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                disk.DISK.remove(path)
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}",
             way_out="free space or fix permissions at the location and try again: nothing was committed",
         ) from error
 
 
-def write_atomically(path: Path, data: bytes, *, fsync: bool, exclusive: bool = False) -> None:
-    """Write a file under another name and put it in place at once: it is there wholly or not at all.
-
-    With `exclusive` a file that is there already is never replaced: two writers cannot both believe they committed.
-    """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+def write_atomically(path: Path, data: bytes | memoryview, *, fsync: bool) -> None:
+    """Write a file under another name and put it in place at once: it is there wholly or not at all."""
+    partial = partial_of(path)
     with writing(partial):
-        with open(partial, "xb") as file:
-            file.write(data)
-            file.flush()
-            if fsync:
-                os.fsync(file.fileno())
-        if exclusive:
-            _link(partial, path)
-        else:
-            os.rename(partial, path)
+        disk.DISK.write(partial, data, sync=fsync)
+        disk.DISK.rename(partial, path)
         if fsync:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            disk.DISK.sync_folder(path.parent)
 
 
-def _link(partial: Path, path: Path) -> None:
-    try:
-        os.link(partial, path)
-    except FileExistsError as error:
-        partial.unlink()
-        raise StorageError(
-            f"{path} is there already: another engine writes to this location",
-            way_out="close this engine and open the location again",
-        ) from error
-    partial.unlink()
+def write_once(path: Path, data: bytes, *, fsync: bool) -> None:
+    """Write a file under another name and give it its own, unless a file has that: two writers cannot both commit.
+
+    If this raises, the file is not there. Its name is on the disk once its folder is synced.
+    """
+    partial = partial_of(path)
+    with writing(partial):
+        disk.DISK.write(partial, data, sync=fsync)
+        try:
+            disk.DISK.link(partial, path)
+        except FileExistsError as error:
+            disk.DISK.remove(partial)
+            raise StorageError(
+                f"{path} is there already: another engine writes to this location",
+                way_out="close this engine and open the location again",
+            ) from error
+    with contextlib.suppress(OSError):  # the file is there; its other name goes when the location is opened next
+        disk.DISK.remove(partial)
+
+
+def partial_of(path: Path) -> Path:
+    """A name for a file that is not whole yet."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")

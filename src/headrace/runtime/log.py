@@ -11,16 +11,18 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CorruptFileError, StorageError
-from headrace.runtime.location import Location, write_atomically
+from headrace.errors import CorruptFileError
+from headrace.relation import disk
+from headrace.runtime.location import Location, write_atomically, write_once
 
 CHECKPOINT_EVERY = 64
+COMMIT, CHECKPOINT, SYNCED = ".commit", ".checkpoint", ".synced"
+REPAIR = "`headrace repair LOCATION` goes back to the last state that is whole; or restore the location from a backup"
 RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
 PENDING = "pending/"  # begins the names of arrangements of changes that wait at an inlet of a view
 FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
@@ -106,9 +108,7 @@ class Record:
                 raise ValueError("it does not match its checksum")
             data = json.loads(text)
         except (OSError, ValueError) as error:
-            raise CorruptFileError(
-                f"commit record {path} is damaged: {error}", way_out="restore the log folder from a backup"
-            ) from error
+            raise CorruptFileError(f"commit record {path} is damaged: {error}", way_out=REPAIR) from error
         for name in ("buckets", "shown"):
             data[name] = _states_from_json(data.get(name, {}))
         for name in ("changes", "unshown"):
@@ -271,46 +271,104 @@ def _present(aside: dict[str, list[str]]) -> dict[str, list[str]]:
     return {name: files for name, files in aside.items() if files}
 
 
+@dataclass(frozen=True)
+class Version:
+    """A snapshot of the log, and what keeps it from leading further; None if nothing is wrong."""
+
+    snapshot: Snapshot
+    broken: str | None
+
+
 class CommitLog:
-    """Reads and appends commit records."""
+    """Reads and appends commit records.
+
+    Parameters
+    ----------
+    fsync : a record is on the disk before it gets its name.
+    """
 
     def __init__(self, location: Location, *, fsync: bool = False) -> None:
         self.location = location
         self.fsync = fsync
 
     def load(self) -> Snapshot:
-        """Fold the records into the current snapshot."""
-        checkpoints = sorted(self.location.log.glob("*.checkpoint"))
-        snapshot = Snapshot()
-        if checkpoints:
-            snapshot = Snapshot().after(Record.read(checkpoints[-1]))
-        records = sorted(p for p in self.location.log.glob("*.commit") if int(p.stem) > snapshot.version)
-        for path in records:
-            if int(path.stem) != snapshot.version + 1:
-                raise CorruptFileError(
-                    f"commit record {self._path(snapshot.version + 1)} is missing",
-                    way_out="restore the log folder from a backup",
-                )
-            snapshot = snapshot.after(Record.read(path))
-        return snapshot
+        """Fold the records into the current snapshot; all of them have to be whole."""
+        *_, found = self.history()
+        if found.broken is not None:
+            raise CorruptFileError(found.broken, way_out=REPAIR)
+        return found.snapshot
 
-    def append(self, record: Record, after: Snapshot) -> None:
+    def history(self) -> Iterator[Version]:
+        """The snapshots that the log leads to, one per record from the newest readable checkpoint on."""
+        found = _numbered(self.location.log, CHECKPOINT)
+        broken, snapshot = None, Snapshot()
+        for version in sorted(found, reverse=True):
+            try:
+                snapshot = Snapshot().after(Record.read(found[version]))
+                break
+            except CorruptFileError as error:
+                broken = broken or error.what
+        records = {at: path for at, path in _numbered(self.location.log, COMMIT).items() if at > snapshot.version}
+        for version in range(snapshot.version + 1, max(records, default=0) + 1):
+            try:
+                record = Record.read(records[version]) if version in records else None
+            except CorruptFileError as error:
+                yield Version(snapshot, error.what)
+                return
+            if record is None:
+                yield Version(snapshot, broken or f"commit record {self.record_path(version)} is missing")
+                return
+            yield Version(snapshot, None)
+            snapshot = snapshot.after(record)
+        # A checkpoint that is not whole is no loss, if all of its records are still there.
+        lost = any(version > snapshot.version for version in found)
+        yield Version(snapshot, broken if lost else None)
+
+    def append(self, record: Record) -> None:
         """Commit: when this returns, the record exists; if it raises, it does not."""
-        write_atomically(self._path(record.version), record.to_bytes(), fsync=self.fsync, exclusive=True)
-        if record.version % CHECKPOINT_EVERY == 0:
-            # The record is in place, so the step has happened; without a checkpoint the next open only takes longer.
-            with suppress(StorageError):
-                self._checkpoint(after)
+        write_once(self.record_path(record.version), record.to_bytes(), fsync=self.fsync)
 
-    def _path(self, version: int) -> Path:
-        return self.location.log / f"{version:012d}.commit"
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Write everything into one file; what made it up is removed once the file is on the disk."""
+        log, version = self.location.log, snapshot.version
+        write_atomically(log / f"{version:012d}{CHECKPOINT}", snapshot.record().to_bytes(), fsync=True)
+        old = [path for at, path in _numbered(log, CHECKPOINT).items() if at < version]
+        old += [path for at, path in _numbered(log, COMMIT).items() if at <= version]
+        for path in old:
+            disk.DISK.remove(path)
 
-    def _checkpoint(self, snapshot: Snapshot) -> None:
-        path = self.location.log / f"{snapshot.version:012d}.checkpoint"
-        write_atomically(path, snapshot.record().to_bytes(), fsync=self.fsync)
-        for old in self.location.log.glob("*.checkpoint"):
-            if old.name < path.name:
-                old.unlink()
-        for old in self.location.log.glob("*.commit"):
-            if int(old.stem) <= snapshot.version:
-                old.unlink()
+    def after(self, version: int) -> list[Path]:
+        """All files of the log that belong to later versions."""
+        found = [_numbered(self.location.log, suffix) for suffix in (CHECKPOINT, COMMIT, SYNCED)]
+        return [path for files in found for at, path in files.items() if at > version]
+
+    def record_path(self, version: int) -> Path:
+        """The file of a record."""
+        return self.location.log / f"{version:012d}{COMMIT}"
+
+    # -- what is on the disk --------------------------------------------------------------------------------------
+
+    @property
+    def checkpointed(self) -> int:
+        """The version of the newest checkpoint."""
+        return max(_numbered(self.location.log, CHECKPOINT), default=0)
+
+    @property
+    def synced(self) -> int:
+        """A version that has been on the disk with all of its files, as far as the log knows."""
+        return max(_numbered(self.location.log, SYNCED), default=0)
+
+    def mark(self, version: int) -> None:
+        """Note that a version is on the disk with all of its files. To lose the note costs a longer look at them."""
+        old = [path for at, path in _numbered(self.location.log, SYNCED).items() if at < version]
+        path = self.location.log / f"{version:012d}{SYNCED}"
+        if not path.exists():
+            disk.DISK.write(path, b"")
+        for path in old:
+            disk.DISK.remove(path)
+
+
+def _numbered(folder: Path, suffix: str) -> dict[int, Path]:
+    """The files of one kind, by version; whatever has no number is none of them."""
+    found = ((path.name.removesuffix(suffix), path) for path in folder.glob(f"*{suffix}"))
+    return {int(number): path for number, path in found if number.isdecimal()}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.relation import runfile
+from headrace.relation import disk, runfile
 from headrace.relation.arrangement import alive, pieces
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run, merge
@@ -29,7 +29,7 @@ _PIECE_BYTES, _LEAST_ROWS = 1 << 23, 1 << 10
 def discard(location: Location, names: set[str]) -> None:
     """Remove files of runs that no commit names."""
     for name in names:
-        (location.runs / name).unlink(missing_ok=True)
+        disk.DISK.remove(location.runs / name)
     OPEN.forget(str(location.root), names)
 
 

@@ -1,0 +1,139 @@
+"""Opening a location after a power cut: the newest commit that is whole, with all of its files.
+
+Up to a version that the log knows to be on the disk (`CommitLog.synced`), everything is there, and what is not is
+damage. Later commits may have been lost, in part or out of order. So each of these is believed only if its record and
+all records before it are whole, and if the runs that it names are, to the last checksum. The newest such commit is the
+state; what comes after it was never safe, and is cut off.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from headrace.errors import CorruptFileError, HeadraceError
+from headrace.relation import disk, runfile
+from headrace.runtime.location import Location
+from headrace.runtime.log import REPAIR, CommitLog, RunRef, Snapshot, Version
+
+_LOG = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a location comes to.
+
+    Parameters
+    ----------
+    on_disk : a version up to which everything has been on the disk.
+    later : the names of the snapshot's files that came after that.
+    lost : why the log does not lead further, if it ends with commits that are not whole.
+    cut : the files of the log that belong to these.
+    """
+
+    snapshot: Snapshot
+    on_disk: int
+    later: frozenset[str]
+    lost: str | None
+    cut: tuple[Path, ...]
+
+    def said(self) -> str | None:
+        """What was lost, in words; None if nothing was."""
+        if self.lost is None:
+            return None
+        last = f"the last commit that is whole is number {self.snapshot.version}, of step {self.snapshot.step}"
+        return f"{last}; later ones were never on the disk as a whole: {self.lost}"
+
+
+def recovered(log: CommitLog) -> Recovered:
+    """Find the newest commit that is whole; changes nothing.
+
+    Raises
+    ------
+    CorruptFileError : something is damaged that was on the disk.
+    """
+    history = list(log.history())
+    on_disk, last = max(log.synced, history[0].snapshot.version), history[-1]
+    if last.snapshot.version < on_disk:
+        raise CorruptFileError(f"{last.broken}: it was on the disk", way_out=REPAIR)
+    # The files of this one are not looked at.
+    trusted = next((one.snapshot for one in history if one.snapshot.version == on_disk), Snapshot())
+    found, broken = newest_whole(log.location, [one for one in history if one.snapshot.version >= on_disk], trusted)
+    if found is None:
+        raise CorruptFileError(f"{broken}: it was on the disk", way_out=REPAIR)
+    cut = tuple(log.after(found.version))
+    later = found.files() | found.set_aside()
+    later -= trusted.files() | trusted.set_aside()
+    return Recovered(found, on_disk, frozenset(later), broken if cut else None, cut)
+
+
+def newest_whole(
+    location: Location, history: Sequence[Version], trusted: Snapshot
+) -> tuple[Snapshot | None, str | None]:
+    """The newest snapshot whose files are whole, and what is wrong with the next one.
+
+    Parameters
+    ----------
+    trusted : a snapshot whose files are taken to be whole.
+    """
+    known, aside = set(trusted.runs()), trusted.set_aside()
+    check, broken = _Checked(location), history[-1].broken
+    for one in reversed(history):
+        wrong = check.first_wrong(set(one.snapshot.runs()) - known, one.snapshot.set_aside() - aside)
+        if wrong is None:
+            return one.snapshot, broken
+        broken = wrong
+    return None, broken
+
+
+def cut_back(log: CommitLog, found: Recovered) -> None:
+    """Remove the commits that are not whole, so that nothing of them can ever come back."""
+    if not found.cut:
+        return
+    _LOG.warning("%s: %s", log.location.root, found.said() or "files of commits that never happened were removed")
+    for path in found.cut:
+        disk.DISK.remove(path)
+    disk.DISK.sync_folder(log.location.log)
+
+
+class _Checked:
+    """Looks at each file once, however many commits name it."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._seen: dict[RunRef | str, str | None] = {}
+
+    def first_wrong(self, runs: Iterable[RunRef], aside: Iterable[str]) -> str | None:
+        """What is wrong with the first of these that is not whole; None if all are."""
+        for one in chain(runs, aside):
+            if one not in self._seen:
+                self._seen[one] = self._damage(one)
+            if self._seen[one] is not None:
+                return self._seen[one]
+        return None
+
+    def _damage(self, one: RunRef | str) -> str | None:
+        return run_damage(self._location, one) if isinstance(one, RunRef) else aside_damage(self._location, one)
+
+
+def run_damage(location: Location, run: RunRef) -> str | None:
+    """What is wrong with a run, by all of its checksums; None if it is whole."""
+    try:
+        runfile.read(location.runs / run.name, run.at, run.bytes).check()
+    except HeadraceError as error:
+        return error.what
+    return None
+
+
+def aside_damage(location: Location, name: str) -> str | None:
+    """What is wrong with a file of rows that were set aside, by the checksum in its name; None if it is whole."""
+    path = location.quarantine / name
+    try:
+        crc = zlib.crc32(path.read_bytes())
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return None if f"{crc:08x}" == name.split(".")[-2] else f"{path} does not match its checksum"
