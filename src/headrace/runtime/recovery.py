@@ -12,7 +12,6 @@ import logging
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from headrace.errors import CorruptFileError, HeadraceError
@@ -109,7 +108,8 @@ class _Checked:
 
     def first_wrong(self, runs: Iterable[RunRef], aside: Iterable[str]) -> str | None:
         """What is wrong with the first of these that is not whole; None if all are."""
-        for one in chain(runs, aside):
+        named: list[RunRef | str] = [*runs, *aside]
+        for one in named:
             if one not in self._seen:
                 self._seen[one] = self._damage(one)
             if self._seen[one] is not None:
