@@ -1,7 +1,8 @@
-"""Where random tests begin: at another place for every commit, so that each run tries something new.
+"""Where random tests begin: at another place for every change of the code, so that each run tries something new.
 
-What is random takes its seeds from here, and from nowhere else. They follow from the commit, so two runs of one commit
-are the same run; `HEADRACE_SEED=N` repeats what another commit did. The header of a run and every failure say which.
+What is random takes its seeds from here, and from nowhere else. They follow from what was committed of `src` and
+`tests`, so two runs of the same code are the same run, whatever else has changed; `HEADRACE_SEED=N` repeats what other
+code did. The header of a run and every failure say which.
 A case that ever failed is kept: as a seed before those of its suite, or better as a case of its own (as those of
 `tests/logic/cases`).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,20 +22,20 @@ import pytest
 T = TypeVar("T")
 
 
-def _of_commit() -> int:
-    asked = ["git", "rev-parse", "HEAD"]
+def _of_code() -> int:
+    asked = ["git", "rev-parse", "HEAD:src", "HEAD:tests"]
     try:
         done = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return 0  # sources without their history
-    return int(done.stdout[:8], 16)
+    return zlib.crc32(done.stdout.encode())
 
 
-SEED = int(os.environ.get("HEADRACE_SEED") or _of_commit())
+SEED = int(os.environ.get("HEADRACE_SEED") or _of_code())
 
 
 def drawn(suite: str, count: int, kept: Sequence[int] = ()) -> list[int]:
-    """The seeds of a suite: those that failed once, then some of this commit."""
+    """The seeds of a suite: those that failed once, then some of this code."""
     return [*kept, *random.Random(f"{SEED} {suite}").sample(range(2**32), count)]
 
 
@@ -45,5 +47,5 @@ def seeds(suite: str, count: int, *, check: int = 1, kept: Sequence[int] = ()) -
 
 
 def share(suite: str, of: Sequence[T], count: int) -> list[T]:
-    """Some of these, others for each commit."""
+    """Some of these, others for each change of the code."""
     return random.Random(f"{SEED} {suite}").sample(list(of), min(count, len(of)))

@@ -161,6 +161,19 @@ def test_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (unknown.exit_code, "The benchmarks are: " in unknown.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("argv", [("--figure", "20..22", "27"), ("--", "--figure", "20..22", "27")])
+def test_options_of_a_benchmark_need_no_dashes_before_them(
+    monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
+) -> None:
+    seen: list[list[str]] = []
+    module = ModuleType("headrace.bench.paper.figures")
+    module.run = lambda argv, tell: seen.append(argv) or {"bench": "paper"}  # type: ignore[attr-defined]
+    module.table = lambda result: Table("paper")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "headrace.bench.paper.figures", module)
+    done = invoke("bench", "paper", *argv)
+    assert (done.exit_code, seen) == (0, [["--figure", "20..22", "27"]])
+
+
 PIPELINE = """
 CREATE TABLE sales (id BIGINT, a INT, b INT, shop STRING, PRIMARY KEY (id), FOREIGN KEY (a, b) REFERENCES other)
 USING csv OPTIONS (path 'in', changes 'true', header 'true');

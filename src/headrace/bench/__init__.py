@@ -47,7 +47,9 @@ BENCHMARKS = {
     ),
     "inventory-growth": Benchmark("step.growth", "the same small batch into a small and a large table"),
     "tpch": Benchmark("tpch.views", "the queries of TPC-H as views: filling and steps, against Spark"),
+    "one-sum": Benchmark("sums.one_sum", "one sum over a join, beside computing it anew after every batch"),
     "factorized": Benchmark("results.factorized_join", "rows of the Housing join: factorized, listed and recomputed"),
+    "enumeration": Benchmark("results.enumeration", "rows of q-hierarchical joins, listed after every so many batches"),
     "foreign-key": Benchmark("foreign.sliding_window", "TPC-H queries under a sliding window, with peers"),
     "disorder": Benchmark("disorder.early_answers", "window joins over late streams: early answers, estimated and not"),
     "window-stream": Benchmark(
@@ -58,7 +60,9 @@ BENCHMARKS = {
     "share-goals": Benchmark("share.goals", "views with goals: shared or not, with one pace or with many"),
     "keep": Benchmark("keep.waiting", "views under a memory budget, beside recomputing and keeping everything"),
     "triangle": Benchmark("graph.triangle", "triangles of a skewed graph, by each strategy and by Spark"),
+    "triangle-covariance": Benchmark("graph.triangle_covariance", "a covariance over triangles, by each strategy"),
     "paths": Benchmark("graph.paths", "k-paths, joins of up to 20 copies of one edge table: rounds in the same time"),
     "matrix-chain": Benchmark("matrix.chain", "a product of three matrices under changes of low rank, beside NumPy"),
     "scaling": Benchmark("covariance.scaling", "one core and two, measured; 64 on paper"),
+    "paper": Benchmark("paper.figures", "the figures of Section 9 of the F-IVM paper: ours beside the paper's"),
 }

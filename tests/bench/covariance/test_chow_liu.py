@@ -67,10 +67,25 @@ def test_bins_are_of_equal_width() -> None:
 
 
 def test_a_wrong_matrix_is_noticed() -> None:
-    run = chow_liu._Run(matrix=np.zeros((2, 2)))
+    run = chow_liu._Run(chow_liu.TREE, matrix=np.zeros((2, 2)))
     with pytest.raises(HeadraceError, match="disagree"):
         chow_liu._compared(run, np.ones((2, 2)))
 
 
 def test_it_is_registered() -> None:
     assert BENCHMARKS["chow-liu"].module == "covariance.chow_liu"
+
+
+def test_other_strategies_count_the_same_pairs(spark: SparkSession, tmp_path: Path) -> None:
+    argv = ["--data", "housing", "--scale", "0.002", "--batch", "200", "--bins", "5", "--location", str(tmp_path)]
+    result = chow_liu.run(
+        [*argv, "--features", "all", "--cases", "tree", *chow_liu.BASELINES, "--progress", "2", "--sorted"]
+    )
+    rows = {row["case"]: row for row in result["results"]}
+    tree = "counts, mutual information and tree"
+    assert set(rows) == {"counts of pairs", tree, "recompute", *(f"counts of pairs, {s}" for s in chow_liu.BASELINES)}
+    assert rows["recompute"]["difference"] <= 1e-9
+    assert [part["share"] for part in rows[tree]["progress"]][-1] == 1.0
+    ratio = result["ratios"]["throughput of the counts / of the counts, recursive"]
+    counts = rows["counts of pairs"]["rows_per_s"]
+    assert ratio == pytest.approx(counts / rows["counts of pairs, recursive"]["rows_per_s"])

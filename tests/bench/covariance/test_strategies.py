@@ -32,12 +32,14 @@ def shown(renderable: object) -> str:
 def test_every_strategy_and_peer(spark: SparkSession, tmp_path: Path) -> None:
     told: list[str] = []
     argv = ["housing", "--scale", "0.002", "--batch", "100", "--deletes", "0.2", "--fit", "--on-paper", "64"]
+    argv += ["--sorted", "--progress", "4"]
     names = "factorized,recursive,first-order,recompute-numpy"
     result = strategies.run([*argv, "--strategies", names, *SLOW, "--location", str(tmp_path)], told.append)
     assert json.loads(json.dumps(result)) == result
     assert (result["bench"], result["config"]["features"], result["config"]["deletes"]) == ("housing", 26, 0.2)
     rows = {row["case"]: row for row in result["results"]}
-    assert set(rows) == {*names.split(","), "refit, gradient", "refit, cholesky"}
+    refits = ("refit, gradient", "refit, gradient from scratch", "refit, cholesky")
+    assert set(rows) == {*names.split(","), *refits}
     for name in ("factorized", "recursive", "first-order"):
         row = rows[name]
         assert (row["system"], row["rows"], row["finished"]) == ("headrace", result["config"]["rows"], True)
@@ -51,6 +53,15 @@ def test_every_strategy_and_peer(spark: SparkSession, tmp_path: Path) -> None:
     assert rows["recompute-numpy"]["agrees_after"] == min(10, batches)
     assert rows["recompute-numpy"]["count"] > 0
     assert rows["refit, gradient"]["iterations"] <= rows["refit, gradient"]["iterations_from_scratch"]
+    for case in ("factorized", *refits):
+        shares = [part["share"] for part in rows[case]["progress"]]
+        assert (shares, shares[-1]) == (sorted(shares), 1.0)
+    assert rows["factorized"]["progress"][-1]["state_mb"] == rows["factorized"]["state_mb"]
+    for case in refits[:2]:
+        counted = [part["iterations"] for part in rows[case]["iterations_by_share"]]
+        assert (counted, counted[-1]) == (sorted(counted), rows[case]["total_iterations"])
+    alone = rows["factorized"]["rows_per_s"]
+    assert all(0 < rows[case]["rows_per_s_with_batches"] < alone for case in refits)
     assert f"recursive / factorized, seconds of {batches} batches" in result["ratios"]
     assert "first-order / factorized, peak memory" in result["ratios"]
     assert any(name.startswith("recompute-numpy after") for name in result["ratios"])

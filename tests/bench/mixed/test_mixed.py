@@ -29,14 +29,18 @@ def test_every_case_and_peer(spark: SparkSession, tmp_path: Path) -> None:
         "--location",
         str(tmp_path),
     ]
-    result = strategies.run([*argv, "--data", "retailer", "--cases", *strategies.CASES], told.append)
+    result = strategies.run([*argv, "--data", "retailer", "--cases", *strategies.CASES, "--progress", "3"], told.append)
     assert json.loads(json.dumps(result, default=str))["bench"] == "mixed"
     rows = {row["case"]: row for row in result["results"]}
     assert set(rows) == {f"retailer, {case}" for case in (*strategies.CASES, *strategies.PEERS)}
     assert all(row["finished"] for row in rows.values())
     # The answers were compared, deletions and all.
     compared = {name for name, row in rows.items() if "difference" in row}
-    assert compared == {f"retailer, {case}" for case in ("kept", "first-order", *strategies.PEERS)}
+    assert compared == {f"retailer, {case}" for case in ("kept", *strategies.BASELINES, *strategies.PEERS)}
+    for case in strategies.CASES:
+        row = rows[f"retailer, {case}"]
+        assert row["progress"][-1] | {"share": 1.0, "state_mb": row["state_mb"]} == row["progress"][-1]
+        assert row["views"] >= row["views_kept"] > 0
     assert "retailer, kept / retailer, not kept, rows per second" in result["ratios"]
     assert any("batch 2 of" in stage for stage in told)
     console = Console(file=io.StringIO(), width=160)

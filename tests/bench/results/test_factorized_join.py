@@ -13,7 +13,7 @@ def test_factorized_join(spark: SparkSession, tmp_path: Path) -> None:
     rows = {(row["scale"], row["case"]): row for row in result["results"]}
     assert set(rows) == {(scale, system) for scale in (0.004, 0.02) for system in factorized_join.SYSTEMS}
     assert not any("wrong" in row for row in rows.values())
-    assert rows[0.004, "listing"]["sum_of_prices"] > 0
+    assert rows[0.004, "listing"]["sum_of_label"] > 0
     assert rows[0.02, "listing"]["extrapolated"]
     assert not rows[0.004, "listing"].get("extrapolated")
     said = "listing / factorized at scale 0.02, seconds (extrapolated)"

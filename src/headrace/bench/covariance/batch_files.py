@@ -51,8 +51,12 @@ class Batches:
 
     def paths(self, table: str, count: int) -> list[str]:
         """Return the files of a table in the first `count` batches."""
-        files = [self._place(number) / f"{table}.parquet" for number in range(count)]
-        return [str(path) for path in files if path.exists()]
+        return [path for number in range(count) for path in self.paths_of(table, number)]
+
+    def paths_of(self, table: str, number: int) -> list[str]:
+        """Return the file of a table in one batch, if it changes in it."""
+        path = self._place(number) / f"{table}.parquet"
+        return [str(path)] if path.exists() else []
 
     def write_rows(self, folder: Path, table: str, count: int) -> str:
         """Write the rows that a table has after the first `count` batches, to recompute from; return the file."""

@@ -4,8 +4,9 @@ The features are the categories of a data set, or all of its columns: those that
 bins of equal width before anything is written. Every batch is read from Parquet files, applied until it is committed,
 and then the model is read: the matrix of mutual information and its spanning tree. What the counts alone take is the
 first part of the same batches, so that both are measured in one run. The same batches also go into a covariance of
-numbers and categories, without any model. And the same matrix is computed anew from the rows of all batches so far:
-joined by pandas, each pair of columns counted by NumPy. Its answer is compared with Headrace's.
+numbers and categories, without any model, and, where asked for, into the counts as the strategies keep them that exist
+for comparison. And the same matrix is computed anew from the rows of all batches so far: joined by pandas, each pair of
+columns counted by NumPy. Its answer is compared with Headrace's.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ from rich.console import Group
 from rich.table import Table
 
 from headrace.bench.covariance.batch_files import Batches
+from headrace.bench.covariance.sorted_rows import sorted_rows
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.measuring.progress import progress
 from headrace.bench.measuring.screen import named_numbers
 from headrace.datasets import Dataset, dataset, stream
 from headrace.engine.engine import Engine
+from headrace.engine.model_handle import Model
+from headrace.engine.models import Covariance
 from headrace.errors import HeadraceError, NotEnoughDataError
 from headrace.learn.chow_liu import ChowLiuTree
 from headrace.runtime.session import local_session
@@ -44,7 +49,9 @@ from headrace.runtime.session import local_session
 Tell = Callable[[str], None]
 Numbers = NDArray[np.float64]
 
-DATA = {"retailer": 5.0, "favorita": 5.0}  # by the name of the data set, its usual scale
+# By the name of the data set, its usual scale; the join of Housing grows with its cube.
+DATA = {"retailer": 5.0, "favorita": 5.0, "housing": 3.0}
+TREE, MIXED, *BASELINES = CASES = ("tree", "mixed", "first-order", "recursive")
 _WARM_BATCHES, _WARM_ROWS = 4, 1_000
 
 
@@ -52,13 +59,19 @@ _WARM_BATCHES, _WARM_ROWS = 4, 1_000
 class _Run:
     """The measurements of what is maintained."""
 
-    has_tree: bool = True
+    case: str
     batches: list[float] = field(default_factory=list)  # seconds of each, with reading its files
     reads: list[float] = field(default_factory=list)  # seconds until the tree is there, after each batch
     changes: int = 0  # edges that came or went
-    state: int = 0
+    state: list[int] = field(default_factory=list)  # bytes after each batch
+    views: int = 0
     peak: int = 0
-    matrix: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
+    matrix: Numbers = field(default_factory=lambda: np.zeros((0, 0)))  # empty while nothing joins
+
+    @property
+    def together(self) -> list[float]:
+        """Seconds of each batch with reading the tree."""
+        return [batch + read for batch, read in zip(self.batches, self.reads, strict=True)]
 
 
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
@@ -73,14 +86,17 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="headrace bench chow-liu", description=__doc__)
     add = made.add_argument
     add("--data", choices=list(DATA), default="retailer", help="the data set (default retailer)")
-    add("--scale", type=float, default=None, help="its scale (default: that of about 5 million rows)")
+    add("--scale", type=float, default=None, help="its scale (default: 5; of Housing 3)")
     add("--features", choices=["categorical", "all"], default="categorical", help="which columns the tree is over")
     add("--bins", type=int, default=100, help="bins of a feature with more values than that (default 100)")
     add("--batch", type=int, default=1_000_000, help="rows per batch, over all tables (default 1 million)")
     add("--batches", type=int, default=None, help="stop after so many batches (default: when all rows are in)")
+    add("--sorted", action="store_true", help="rows come in the order of F-IVM's variable orders, not in random order")
     add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
     add("--keep-rows", action=argparse.BooleanOptionalAction, default=False, help="keep the rows of the tables too")
-    add("--time-limit", type=float, default=300.0, help="seconds; the run ends after the batch in which they pass")
+    add("--cases", nargs="+", choices=CASES, default=[TREE, MIXED], help="what is kept (default tree and mixed)")
+    add("--progress", type=int, default=0, metavar="PARTS", help="also report throughput in parts of the stream")
+    add("--time-limit", type=float, default=300.0, help="seconds; a case ends after the batch in which they pass")
     add("--seed", type=int, default=0, help="seed of the data (default 0)")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
     return made
@@ -95,6 +111,7 @@ class _Bench:
         self.scale = DATA[options.data] if options.scale is None else options.scale
         tell(f"making {options.data} at scale {self.scale:g}")
         tables = self.data.generate(self.scale, options.seed)
+        tables = sorted_rows(self.data, tables) if options.sorted else tables
         self.features = self.data.categorical
         if options.features == "all":
             tables, self.features = in_bins(self.data, tables, options.bins), self.data.features
@@ -116,29 +133,36 @@ class _Bench:
         first = self.batches.read(0)
         warm = [_sliced(first, i * _WARM_ROWS, _WARM_ROWS) for i in range(_WARM_BATCHES)]
         runs = []
-        for keep in (_with_tree, _without_model):
-            self._maintain(keep, warm)
+        for case in self.options.cases:
+            self._maintain(case, warm)
             release_memory()
             with PeakMemory(interval=0.05) as memory:
-                runs.append(self._maintain(keep, None))
+                runs.append(self._maintain(case, None))
             runs[-1].peak = memory.grown
-        done, mixed = runs
-        count = len(done.batches)
+        results = [row for done in runs for row in self._rows(done)]
+        recomputations: dict[int, dict[str, Any]] = {}  # by how many batches; runs that took too long have fewer
+        for done in (done for done in runs if done.matrix.size):
+            count = len(done.batches)
+            if count not in recomputations:
+                recomputations[count] = self._recomputed(count)
+            recomputations[count] |= _compared(done, recomputations[count]["matrix"])
+        results += [{key: value for key, value in row.items() if key != "matrix"} for row in recomputations.values()]
+        return {
+            "bench": "chow-liu",
+            "config": self._config(),
+            "results": results,
+            "ratios": self._ratios({done.case: done for done in runs}, recomputations),
+        }
+
+    def _recomputed(self, count: int) -> dict[str, Any]:
         self.tell(f"recomputing from the rows of {count} batches")
         paths = {spec.name: self._rows_after(spec.name, count) for spec in self.data.tables}
         start = time.perf_counter()
         matrix = recomputed(self.data, self.features, paths)
         seconds = time.perf_counter() - start
         rows = sum(self.batches.rows[:count])
-        results = self._rows(done, rows) + self._rows(mixed, sum(self.batches.rows[: len(mixed.batches)]))
-        results.append({"system": "pandas", "case": "recompute", "rows": rows, "seconds": seconds})
-        results[-1] |= {"rows_per_s": rows / seconds, "batches": count} | _compared(done, matrix)
-        return {
-            "bench": "chow-liu",
-            "config": self._config(),
-            "results": results,
-            "ratios": self._ratios(done, mixed, seconds),
-        }
+        row = {"system": "pandas", "case": "recompute", "rows": rows, "seconds": seconds, "batches": count}
+        return row | {"rows_per_s": rows / seconds, "matrix": matrix}
 
     def _rows_after(self, table: str, count: int) -> list[str]:
         if not self.batches.deletes:
@@ -155,78 +179,89 @@ class _Bench:
             "columns": len(self.features),
         }
 
-    def _maintain(self, keep: _Keep, given: list[dict[str, pa.Table]] | None) -> _Run:
-        done, location, kept = _Run(keep is _with_tree), self.root / "state", self.options.keep_rows
+    def _maintain(self, case: str, given: list[dict[str, pa.Table]] | None) -> _Run:
+        done, location, kept = _Run(case), self.root / "state", self.options.keep_rows
         try:
             with Engine(self.spark, location) as engine:
                 for spec in self.data.tables:
                     key = (spec.key or None) if kept else None
                     engine.table(spec.name, self.schemas[spec.name], key=key, keep_rows=kept)
-                read = keep(self, engine)
+                made = self._made(case, engine)
                 for number in range(len(self.batches) if given is None else len(given)):
                     start = time.perf_counter()
                     step = engine.apply(self.batches.read(number) if given is None else given[number])
                     committed = time.perf_counter()
                     with suppress(NotEnoughDataError):  # nothing joins yet
-                        read(done)
+                        if isinstance(made, Model) and case == TREE:
+                            _read(made, done)
                     done.batches.append(committed - start)
                     done.reads.append(time.perf_counter() - committed)
-                    done.state = step.state_bytes
+                    done.state.append(step.state_bytes)
                     if given is None:
                         self.tell(f"batch {number + 1} of {len(self.batches)} in {time.perf_counter() - start:.2f} s")
-                    if sum(done.batches) + sum(done.reads) > self.options.time_limit:
+                    if sum(done.together) > self.options.time_limit:
                         break
+                with suppress(NotEnoughDataError):
+                    if isinstance(made, Model):
+                        done.matrix = made.matrix_
+                done.views = len(made.explain()["views"])
         finally:
             shutil.rmtree(location, ignore_errors=True)
         return done
 
-    def _rows(self, done: _Run, rows: int) -> list[dict[str, Any]]:
+    def _made(self, case: str, engine: Engine) -> Model | Covariance:
+        if case == MIXED:
+            return engine.covariance("mixed", self.data.join, self.data.features, categorical=self.data.categorical)
+        strategy = case if case in BASELINES else "auto"
+        return engine.model("tree", ChowLiuTree(self.features), self.over, strategy=strategy)
+
+    def _rows(self, done: _Run) -> list[dict[str, Any]]:
         alone, read = sum(done.batches), sum(done.reads)
-        shared = {"system": "headrace", "rows": rows, "batches": len(done.batches)}
-        size = {"peak_mb": done.peak / 1e6, "state_mb": done.state / 1e6}
-        case = "counts of pairs" if done.has_tree else "mixed covariance"
-        counts = {"case": case, "seconds": alone, "rows_per_s": rows / alone} | size
-        if not done.has_tree:
+        every = self.batches.rows[: len(done.batches)]
+        rows, total, parts = sum(every), sum(self.batches.rows), self.options.progress
+        shared = {"system": "headrace", "rows": rows, "batches": len(every), "finished": rows == total}
+        case = {TREE: "counts of pairs", MIXED: "mixed covariance"}.get(done.case, f"counts of pairs, {done.case}")
+        counts: dict[str, Any] = {"case": case, "seconds": alone, "rows_per_s": rows / alone, "views": done.views}
+        counts |= {"peak_mb": done.peak / 1e6, "state_mb": done.state[-1] / 1e6}
+        if parts:
+            counts["progress"] = progress(every, done.batches, total, parts, done.state)
+        if done.case != TREE:
             return [shared | counts]
-        tree = {
+        tree: dict[str, Any] = {
             "case": "counts, mutual information and tree",
             "seconds": alone + read,
             "rows_per_s": rows / (alone + read),
             "read_seconds": statistics.median(done.reads),
             "edges_changed": done.changes,
         }
+        if parts:
+            tree["progress"] = progress(every, done.together, total, parts)
         return [shared | counts, shared | tree]
 
-    def _ratios(self, done: _Run, mixed: _Run, seconds: float) -> dict[str, float]:
-        full = slice(1, None) if len(done.batches) > 1 else slice(None)
-        batch = statistics.median(b + r for b, r in zip(done.batches[full], done.reads[full], strict=True))
-        alone, read = sum(done.batches), sum(done.reads)
-        return {
-            "throughput with the tree after each batch / of the counts alone": alone / (alone + read),
-            "throughput with the tree after each batch / of the mixed covariance": (
-                _rate(self.batches, mixed.batches) ** -1
-                * _rate(self.batches, [b + r for b, r in zip(done.batches, done.reads, strict=True)])
-            ),
-            f"recomputing after {len(done.batches)} batches / a batch with its tree": seconds / batch,
-        }
+    def _ratios(self, runs: Mapping[str, _Run], recomputations: Mapping[int, dict[str, Any]]) -> dict[str, float]:
+        ratios: dict[str, float] = {}
+        if (done := runs.get(TREE)) is None:
+            return ratios
+        rate, count = _rate(self.batches, done.together), len(done.batches)
+        counts = _rate(self.batches, done.batches)
+        ratios["throughput with the tree after each batch / of the counts alone"] = rate / counts
+        if MIXED in runs:
+            mixed = _rate(self.batches, runs[MIXED].batches)
+            ratios["throughput with the tree after each batch / of the mixed covariance"] = rate / mixed
+        for case in (case for case in BASELINES if case in runs):
+            ratios[f"throughput of the counts / of the counts, {case}"] = counts / _rate(
+                self.batches, runs[case].batches
+            )
+        batch = statistics.median(done.together[1:] or done.together)
+        if count in recomputations:
+            name = f"recomputing after {count} batches / a batch with its tree"
+            ratios[name] = recomputations[count]["seconds"] / batch
+        return ratios
 
 
-_Keep = Callable[[_Bench, Engine], Callable[[_Run], None]]
-
-
-def _with_tree(bench: _Bench, engine: Engine) -> Callable[[_Run], None]:
-    tree = engine.model("tree", ChowLiuTree(bench.features), bench.over)
-
-    def read(done: _Run) -> None:
-        done.matrix = tree.matrix_
-        done.changes += len(tree.changes_.added) + len(tree.changes_.removed)
-
-    return read
-
-
-def _without_model(bench: _Bench, engine: Engine) -> Callable[[_Run], None]:
-    engine.covariance("mixed", bench.data.join, bench.data.features, categorical=bench.data.categorical)
-    return lambda done: None
+def _read(tree: Model, done: _Run) -> None:
+    done.matrix = tree.matrix_
+    done.changes += len(tree.changes_.added) + len(tree.changes_.removed)
 
 
 def _rate(batches: Batches, seconds: list[float]) -> float:

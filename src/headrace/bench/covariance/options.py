@@ -28,6 +28,7 @@ def parser(name: str, about: str) -> argparse.ArgumentParser:
     add("--scale", type=float, default=scale, help=f"scale of the data set (default {scale:g})")
     add("--batch", type=int, default=1_000_000, help="rows per batch, over all tables (default 1 million)")
     add("--batches", type=int, default=None, help="stop after so many batches (default: when all rows are in)")
+    add("--sorted", action="store_true", help="rows come in the order of F-IVM's variable orders, not in random order")
     add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
     add(
         "--strategies",
@@ -48,6 +49,7 @@ def parser(name: str, about: str) -> argparse.ArgumentParser:
     add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
     add("--cores", type=int, default=None, help="cores to use (default: all)")
     add("--fit", action="store_true", help="refit a regression after each batch of the factorized strategy")
+    add("--progress", type=int, default=0, metavar="PARTS", help="also report throughput in parts of the stream")
     add("--on-paper", type=int, default=None, metavar="CORES", help="estimate the factorized plan on so many cores")
     add("--seed", type=int, default=0, help="seed of the data (default 0)")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")

@@ -33,7 +33,9 @@ from headrace.bench.covariance.options import DATA, PEERS, parser
 from headrace.bench.covariance.paper import inputs_of, on_paper
 from headrace.bench.covariance.recomputation import Query, by_numpy, by_sql, recompute
 from headrace.bench.covariance.refit import Refits
+from headrace.bench.covariance.sorted_rows import sorted_rows
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.measuring.progress import progress
 from headrace.bench.measuring.screen import named_numbers
 from headrace.datasets import Dataset, dataset, stream
 from headrace.engine.engine import Engine
@@ -105,6 +107,7 @@ class _Bench:
         options = self.options
         self.tell(f"making {self.name} at scale {options.scale:g}")
         tables = self.data.generate(options.scale, options.seed)
+        tables = sorted_rows(self.data, tables) if options.sorted else tables
         self.tables = {name: table.num_rows for name, table in tables.items()}
         self.tell("writing the change batches as Parquet files")
         batches = stream(tables, options.batch, options.deletes, options.seed)
@@ -121,7 +124,8 @@ class _Bench:
             self._warm_up(strategy, with_fit=refits is not None)
             runs[strategy] = self._maintain(strategy, refits if strategy == "factorized" else None)
             results.append(self._row(runs[strategy]))
-            results += refits.results() if refits is not None and strategy == "factorized" else []
+            if refits is not None and strategy == "factorized":
+                results += refits.results(self.batches.rows, sum(self.batches.rows), self.options.progress)
         reference = next(iter(runs.values()), None)
         for other in [r for r in runs.values() if r is not reference]:
             assert reference is not None
@@ -213,7 +217,7 @@ class _Bench:
                 if number + 1 in self.compared:
                     done.moments[number + 1] = handle.moments()
                 self.tell(f"{strategy}: batch {number + 1} of {len(self.batches)} in {end - start:.2f} s")
-                if sum(done.seconds) > limit:
+                if sum(done.seconds) + (refits.spent if refits is not None else 0.0) > limit:
                     break
             explained = handle.explain()
             done.explained = explained
@@ -240,7 +244,7 @@ class _Bench:
         median = statistics.median(full)
         assert done.explained is not None
         views = done.explained["views"]
-        return {
+        row = {
             "system": "headrace",
             "case": done.strategy,
             "rows": rows,
@@ -259,6 +263,10 @@ class _Bench:
             "finished": batches == len(self.batches),
             "ran": done.ran,
         }
+        if parts := self.options.progress:
+            every = self.batches.rows
+            row["progress"] = progress(every[:batches], done.seconds, sum(every), parts, done.state)
+        return row
 
     # -- Spark ----------------------------------------------------------------------------------------------------
 

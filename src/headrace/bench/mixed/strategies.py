@@ -2,10 +2,10 @@
 
 Retailer has 33 continuous and 6 categorical features, Favorita 3 and 12, Housing 14 and 12. The same batches go into
 tables that keep no rows, as in the papers; into tables that do, and check their keys; with all features as numbers, to
-see what categories cost; and, where asked for, through first-order deltas. Beside them Spark and DuckDB recompute sums
-by level and counts by pair (without products of continuous features) over the files of all batches. Timed are reading a
-batch and applying it until it is committed; not timed are making the data, and a few small batches that compile the
-kernels. All answers are compared: counts exactly, sums to 1e-9 of the largest.
+see what categories cost; and, where asked for, by the strategies that exist for comparison. Beside them Spark and
+DuckDB recompute sums by level and counts by pair (without products of continuous features) over the files of all
+batches. Timed are reading a batch and applying it until it is committed; not timed are making the data, and a few small
+batches that compile the kernels. All answers are compared: counts exactly, sums to 1e-9 of the largest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from rich.table import Table
 
 from headrace.bench.covariance.batch_files import Batches
 from headrace.bench.covariance.recomputation import within
+from headrace.bench.covariance.sorted_rows import sorted_rows
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
+from headrace.bench.measuring.progress import progress
 from headrace.bench.measuring.screen import named_numbers
 from headrace.bench.mixed.answers import Answer, difference, grouping_sets
 from headrace.datasets import Dataset, dataset, stream
@@ -41,7 +43,8 @@ from headrace.runtime.session import local_session
 
 Tell = Callable[[str], None]
 
-CASES = ("not kept", "kept", "as numbers", "first-order")
+CASES = ("not kept", "kept", "as numbers", "first-order", "recursive")
+BASELINES = CASES[3:]
 PEERS = ("spark", "duckdb")
 _WARM_BATCHES, _WARM_ROWS = 6, 1_000
 
@@ -67,17 +70,19 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="headrace bench mixed", description=__doc__)
     add = made.add_argument
-    usual = [case for case in CASES if case != "first-order"]
+    usual = [case for case in CASES if case not in BASELINES]
     add("--data", nargs="+", choices=["retailer", "favorita", "housing"], default=["retailer", "favorita"])
     add("--scale", type=float, default=5.0, help="scale of the data sets (default 5: 5 million rows of each)")
     add("--batch", type=int, default=1_000_000, help="rows per batch, over all tables (default 1 million)")
     add("--batches", type=int, default=None, help="stop after so many batches (default: when all rows are in)")
+    add("--sorted", action="store_true", help="rows come in the order of F-IVM's variable orders, not in random order")
     add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
     add("--cases", nargs="+", choices=CASES, default=usual, help=f"which to run (default {', '.join(usual)})")
     add("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="who recomputes (default both)")
     add("--time-limit", type=float, default=120.0, help="seconds per case and peer (default 120)")
     add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
     add("--cores", type=int, default=None, help="cores to use (default: all)")
+    add("--progress", type=int, default=0, metavar="PARTS", help="also report throughput in parts of the stream")
     add("--seed", type=int, default=0, help="seed of the data (default 0)")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
     return made
@@ -90,6 +95,7 @@ class _Bench:
         self.spark, self.root, self.data, self.options, self.tell = spark, root, data, options, tell
         tell(f"{data.name}: making it at scale {options.scale:g}")
         tables = data.generate(options.scale, options.seed)
+        tables = sorted_rows(data, tables) if options.sorted else tables
         batches = stream(tables, options.batch, options.deletes, options.seed)
         some = (changes for _, changes in zip(range(options.batches or 1 << 62), batches, strict=False))
         self.batches = Batches.write(root / "batches", some, deletes=options.deletes > 0)
@@ -123,7 +129,7 @@ class _Bench:
                 for spec in self.data.tables:
                     engine.table(spec.name, spec.ddl, key=(spec.key or None) if keep else None, keep_rows=keep)
                 categorical = () if case == "as numbers" else self.data.categorical
-                strategy = "first-order" if case == "first-order" else "auto"
+                strategy = case if case in BASELINES else "auto"
                 yield (
                     engine,
                     engine.covariance(
@@ -145,18 +151,21 @@ class _Bench:
             handle.mixed_moments()
         release_memory()
         seconds: list[float] = []
+        state: list[int] = []
         with PeakMemory(interval=0.05) as memory, self._engine(case, "state", executor) as (engine, handle):
             for number in range(len(self.batches)):
                 start_of_batch = time.perf_counter()
                 step = engine.apply(self.batches.read(number))
                 seconds.append(time.perf_counter() - start_of_batch)
+                state.append(step.state_bytes)
                 self.tell(f"{self._name(case)}: batch {number + 1} of {len(self.batches)} in {seconds[-1]:.2f} s")
                 if sum(seconds) > self.options.time_limit:
                     break
             answer = None if case == "as numbers" else Answer.of(handle.mixed_moments())
+            views = handle.explain()["views"]
         rows = sum(self.batches.rows[: len(seconds)])
         full = seconds[1 : min(len(seconds), self.batches.full)] or seconds[:1]  # the first opens files and pools
-        return {
+        row = {
             "system": "headrace",
             "case": self._name(case),
             "rows": rows,
@@ -166,11 +175,16 @@ class _Bench:
             "batch_seconds": statistics.median(full),
             "peak_mb": memory.grown / 1e6,
             "state_mb": step.state_bytes / 1e6,
+            "views": len(views),
+            "views_kept": sum(view.kept for view in views),
             "batches": len(seconds),
             "finished": len(seconds) == len(self.batches),
             "ran": step.ran,
             "answer": answer,
         }
+        if parts := self.options.progress:
+            row["progress"] = progress(self.batches.rows[: len(seconds)], seconds, sum(self.batches.rows), parts, state)
+        return row
 
     # -- peers --------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""The Housing join at growing scale: its rows factorized, listed, and computed anew (F-IVM, Section 9.8).
+"""The join of a data set at growing scale: its rows factorized, listed, and computed anew (F-IVM, Section 9.8).
 
-The join has about s * s * 2s/3 rows a postcode, and its factorization about s + s + 2s/3. So listing soon takes more
-room than there is: it runs while the join has at most `--most-rows` rows, and beyond that what it would take is
-extrapolated from the largest join that it did list, in proportion to the rows. Results say which figures are.
+The join of Housing has about s * s * 2s/3 rows a postcode, and its factorization about s + s + 2s/3. So listing soon
+takes more room than there is: it runs while the join has at most `--most-rows` rows, and beyond that what it would take
+is extrapolated from the largest join that it did list, in proportion to the rows. Results say which figures are. The
+join of Retailer has as many rows as its largest table, and all others are in it many times.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 from rich.console import Group
 from rich.table import Table
 
+from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
 from headrace.bench.measuring.screen import named_numbers
 from headrace.datasets import dataset
 from headrace.datasets.batches import stream
@@ -33,6 +35,7 @@ from headrace.runtime.session import local_session
 
 Tell = Callable[[str], None]
 
+DATA = ("housing", "retailer")
 SYSTEMS = ("factorized", "factorized, lazy", "listing", "listing, lazy", "recursive", "first-order", "recompute")
 _STRATEGIES = ("recursive", "first-order")  # listings that are kept by views for each relation, or by the relations
 _LISTED = 1_000_000  # rows that are listed of a factorized result to see how fast that is
@@ -43,6 +46,10 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     """Run the benchmark; see `--help` for its options."""
     parser = argparse.ArgumentParser(prog="headrace bench factorized", description=__doc__)
     parser.add_argument("--scales", type=float, nargs="+", default=[1, 2, 4, 20], help="(default 1 2 4 20)")
+    parser.add_argument("--data", choices=DATA, default="housing", help="the data set (default housing)")
+    parser.add_argument(
+        "--changes", choices=["all", "largest"], default="all", help="which tables change while time is taken"
+    )
     parser.add_argument("--batch", type=int, default=100_000, help="changed rows a step (default 100,000)")
     parser.add_argument("--deletes", type=float, default=0.0, help="share of a batch that deletes (default 0)")
     parser.add_argument("--most-rows", type=int, default=2_000_000, help="rows that are listed (default 2,000,000)")
@@ -62,6 +69,7 @@ class _Scale:
 
     scale: float
     tables: dict[str, pa.Table]
+    before: dict[str, pa.Table]  # what is there before time is taken
     batches: list[dict[str, pa.Table]]
     rows: int  # of the tables, as far as they are not deleted again
     changes: int
@@ -73,7 +81,7 @@ class _Bench:
         self.root = root
         self.options = options
         self.tell = tell
-        self.data: Dataset = dataset("housing")
+        self.data: Dataset = dataset(options.data)
         self.sql = f"SELECT * {self.data.join[self.data.join.index('FROM') :]}"
 
     def run(self) -> dict[str, Any]:
@@ -94,12 +102,17 @@ class _Bench:
 
     def _made(self, scale: float) -> _Scale:
         tables = self.data.generate(scale)
-        batches = list(stream(tables, self.options.batch, self.options.deletes))
+        changing = tables
+        if self.options.changes == "largest":
+            largest = max(tables, key=lambda name: tables[name].num_rows)
+            changing = {largest: tables[largest]}
+        batches = list(stream(changing, self.options.batch, self.options.deletes))
         changes = sum(rows.num_rows for batch in batches for rows in batch.values())
-        return _Scale(scale, tables, batches, sum(table.num_rows for table in tables.values()), changes)
+        before = {name: rows for name, rows in tables.items() if name not in changing}
+        return _Scale(scale, tables, before, batches, sum(table.num_rows for table in tables.values()), changes)
 
     def _scale(self, scale: float, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        self.tell(f"making housing at scale {scale:g}")
+        self.tell(f"making {self.data.name} at scale {scale:g}")
         made = self._made(scale)
         rows: list[dict[str, Any]] = []
         joined: int | None = None
@@ -128,16 +141,20 @@ class _Bench:
                 view = engine.view(
                     "joined", self.sql, strategy=strategy, representation=representation, refresh=refresh
                 )
-                start = time.perf_counter()
-                for batch in made.batches:
-                    engine.apply(batch)
-                if when:
-                    view.refresh()
-                seconds = time.perf_counter() - start
+                if made.before:
+                    engine.apply(made.before)
+                release_memory()
+                with PeakMemory(interval=0.05) as memory:
+                    start = time.perf_counter()
+                    for batch in made.batches:
+                        engine.apply(batch)
+                    if when:
+                        view.refresh()
+                    seconds = time.perf_counter() - start
                 said = view.explain()
                 row: dict[str, Any] = {"system": "headrace", "case": system, "scale": made.scale, "rows": made.changes}
                 row |= {"seconds": seconds, "rows_per_s": made.changes / seconds, "state_mb": said.state_bytes / 1e6}
-                row |= self._read(view)
+                row |= {"peak_mb": memory.grown / 1e6} | self._read(view)
                 kept = said.values.get("result", {}).get("kept_values")
                 return row | {"values": row["joined_rows"] * len(view.schema) if kept is None else kept}
         finally:
@@ -154,32 +171,33 @@ class _Bench:
         for batch in view.batches():
             first = first or time.perf_counter() - start
             listed += batch.num_rows
-            total += float(pc.sum(batch.column("price")).as_py() or 0.0)
+            total += float(pc.sum(batch.column(self.data.label)).as_py() or 0.0)
             if listed >= _LISTED and count > self.options.most_rows:
                 break
         spent = time.perf_counter() - start
         found = {"joined_rows": count, "count_seconds": counted, "first_rows_seconds": first}
         found |= {"listed_rows": listed, "listed_rows_per_s": listed / spent}
-        return found | ({"sum_of_prices": total} if listed == count else {})
+        return found | ({"sum_of_label": total} if listed == count else {})
 
     def _recomputed(self, made: _Scale) -> dict[str, Any]:
         """Spark joins all tables once, as it would have to after every step."""
         folder = self.root / "tables"
         for spec in self.data.tables:
-            kept = pa.concat_tables([batch[spec.name] for batch in made.batches if spec.name in batch])
             path = folder / spec.name
             path.mkdir(parents=True, exist_ok=True)
-            pq.write_table(_net(kept), path / "rows.parquet")
+            if (rows := made.before.get(spec.name)) is None:
+                rows = _net(pa.concat_tables([batch[spec.name] for batch in made.batches if spec.name in batch]))
+            pq.write_table(rows, path / "rows.parquet")
             self.spark.read.parquet(str(path)).createOrReplaceTempView(spec.name)
         start = time.perf_counter()
         self.spark.sql(self.sql).write.format("noop").mode("overwrite").save()
         seconds = time.perf_counter() - start
-        ((count, total),) = self.spark.sql(f"SELECT COUNT(*), SUM(price) FROM ({self.sql})").collect()
+        ((count, total),) = self.spark.sql(f"SELECT COUNT(*), SUM({self.data.label}) FROM ({self.sql})").collect()
         for spec in self.data.tables:
             self.spark.catalog.dropTempView(spec.name)
         shutil.rmtree(folder, ignore_errors=True)
         row = {"system": "spark", "case": "recompute", "scale": made.scale, "rows": made.changes, "seconds": seconds}
-        return row | {"joined_rows": count, "sum_of_prices": float(total or 0.0)}
+        return row | {"joined_rows": count, "sum_of_label": float(total or 0.0)}
 
 
 def _net(changes: pa.Table) -> pa.Table:
@@ -207,7 +225,7 @@ def _extrapolated(known: dict[str, Any], scale: float, made: _Scale, joined: int
 
 def _compare(rows: list[dict[str, Any]]) -> None:
     """Mark answers that differ from the first one."""
-    for what in ("joined_rows", "sum_of_prices"):
+    for what in ("joined_rows", "sum_of_label"):
         having = [row for row in rows if what in row and not row.get("extrapolated")]
         for row in having[1:]:
             if abs(row[what] - having[0][what]) > _RELATIVE * abs(having[0][what]):
@@ -224,7 +242,7 @@ def ratios(results: list[dict[str, Any]]) -> dict[str, float]:
         said = f"{row['case']} / factorized at scale {row['scale']:g}"
         guess = " (extrapolated)" if row.get("extrapolated") else ""
         out[f"{said}, seconds{guess}"] = row["seconds"] / ours["seconds"]
-        for key, name in (("state_mb", "bytes"), ("values", "values")):
+        for key, name in (("state_mb", "bytes"), ("peak_mb", "peak memory"), ("values", "values")):
             if key in row and ours[key]:
                 out[f"{said}, {name}{guess}"] = row[key] / ours[key]
     return out
@@ -233,7 +251,9 @@ def ratios(results: list[dict[str, Any]]) -> dict[str, float]:
 def table(result: dict[str, Any]) -> Group:
     """Return the tables that show a result to people."""
     config = result["config"]
-    shown = Table(title=f"factorized: the Housing join, batches of {config['batch']:,} rows, {config['cores']} cores")
+    shown = Table(
+        title=f"factorized: the {config['data']} join, batches of {config['batch']:,} rows, {config['cores']} cores"
+    )
     for column in ("scale", "case", ">joined rows", ">seconds", ">rows/s", ">state MB", ">count ms", ">listed rows/s"):
         shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
     for row in result["results"]:

@@ -1,0 +1,1 @@
+"""One sum over a join, kept up to date and computed anew."""
