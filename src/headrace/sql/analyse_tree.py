@@ -39,7 +39,8 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     SchemaError : the query names a table or a column that does not exist.
     """
     analysed, catalyst = query.analysed, query.session.catalyst
-    refusals = Refusals(query.view, query.sql)  # fresh: query.refusals remembers the IN subqueries that it checked
+    # Fresh, because query.refusals remembers the IN subqueries that it checked.
+    refusals = Refusals(query.view, query.sql, query.refusals.ring_of)
     check_query(analysed, refusals)
     check_sessions(analysed, refusals)
     _check_sorts(analysed, refusals)
