@@ -298,6 +298,23 @@ def test_spark_evaluates_the_same_query(spark: SparkSession, tmp_path: Path) -> 
         assert answer(engine.views["best"]) == expected(rows, own["best"][1])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("SELECT x, most_reliable(p) FILTER (WHERE y > 0) AS p FROM a GROUP BY x", "with FILTER .* ignores it"),
+        ("SELECT x, most_reliable(DISTINCT p) AS p FROM a GROUP BY x", "with DISTINCT .* ignores it"),
+        ("SELECT most_reliable(p) AS p FROM a", "with no GROUP BY .* gives no row where there are no rows"),
+        ("SELECT x, most_reliable(p) AS p, COUNT(*) AS n FROM a GROUP BY x", "does not mix them"),
+        ("SELECT x FROM a WHERE p > (SELECT most_reliable(p) FROM a)", "gives no row"),
+    ],
+)
+def test_what_spark_would_get_wrong_is_refused(spark: SparkSession, tmp_path: Path, sql: str, why: str) -> None:
+    with hr.Engine(spark, tmp_path, executor="inline") as engine:
+        tables(engine)
+        with pytest.raises(UnsupportedSQLError, match=why):
+            engine.view("v", sql, refresh="full")
+
+
 def test_opening_needs_the_rings_of_the_views(spark: SparkSession, tmp_path: Path) -> None:
     with hr.Engine(spark, tmp_path, executor="inline", buckets=2) as engine:
         tables(engine)

@@ -16,6 +16,7 @@ from headrace.sql.jvm import Jvm, identity, items, kind
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.query import Schema, SqlQuery
 from headrace.sql.refusals import Refusals
+from headrace.sql.rings import check_for_spark
 from headrace.sql.session import TABLE_MARK, SqlSession
 
 # Leaves that are no tables: constants, and references to what is elsewhere in the plan.
@@ -92,6 +93,7 @@ def check_query(analysed: Jvm, refusals: Refusals) -> None:
             foreign = not items(node.children()) and kind(node) not in _CONSTANT and _table(node) is None
             if foreign or kind(node) == "Sample":
                 refusals.refuse_operator(node)
+            check_for_spark(node, refusals)
             for expression in items(node.expressions()):
                 refusals.check_repeatable(expression)
 

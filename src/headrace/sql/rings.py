@@ -108,6 +108,28 @@ def check_arguments(values: list[Jvm], types: list[SqlType | None], call: Jvm, r
             )
 
 
+def check_for_spark(node: Jvm, refusals: Refusals) -> None:
+    """Refuse an aggregate that Spark would compute otherwise than SQL says, as it does with functions in Python."""
+    if kind(node) != "Aggregate":
+        return
+    calls = [n for e in items(node.aggregateExpressions()) for n in _nodes(e) if kind(n) == "AggregateExpression"]
+    own = [call for call in calls if refusals.ring_of(call.aggregateFunction()) is not None]
+    for call in own:
+        for wrong, what, why, way_out in (
+            (call.filter().isDefined(), "FILTER", "ignores it", "write CASE WHEN ... THEN ... END as its argument"),
+            (call.isDistinct(), "DISTINCT", "ignores it", "select the distinct rows in a subquery"),
+            (
+                not items(node.groupingExpressions()),
+                "no GROUP BY",
+                "gives no row where there are no rows",
+                "leave refresh out, which gives NULL there, or group by a column",
+            ),
+            (len(own) < len(calls), "other aggregates beside", "does not mix them", "make two views"),
+        ):
+            if wrong:
+                refusals.refuse(f"{refusals.text(call)} with {what}", f"Spark {why}, in aggregates in Python", way_out)
+
+
 def _sum_in(ring: NamedRing) -> Callable[..., Any]:
     def in_ring(*columns: pa.Array) -> Any:
         there = np.logical_and.reduce([np.asarray(pc.is_valid(c).to_numpy(zero_copy_only=False)) for c in columns])
