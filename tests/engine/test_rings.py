@@ -37,14 +37,14 @@ INSERTED: dict[str, tuple[str, str]] = {  # Headrace's query, and DuckDB's
     ),
     "alone": (
         "SELECT x, most_reliable(p) AS p, most_reliable(p, p) AS q, any_true(y, x) AS t FROM a GROUP BY x",
-        "SELECT x, MAX(p), MAX(p * p), BOOL_OR(y <> 0 AND x <> 0) FROM a GROUP BY x",
+        "SELECT x, MAX(p), MAX(p * p), BOOL_OR(y * x <> 0) FROM a GROUP BY x",
     ),
     "total": (
         f"SELECT most_reliable(a.p, c.p) AS p, shortest(b.z) AS z FROM {ABC}",
         f"SELECT MAX(a.p * c.p), MIN(b.z) FILTER (WHERE b.z >= 0) FROM {ABC}",
     ),
     "chosen": (
-        f"SELECT a.x AS x, most_reliable(a.p, b.p) FILTER (WHERE b.z > 1) AS p FROM {AB} GROUP BY a.x "
+        f"SELECT a.x AS x, most_reliable(a.p, CASE WHEN b.z > 1 THEN b.p END) AS p FROM {AB} GROUP BY a.x "
         "HAVING most_reliable(a.p, b.p) > 0.25",
         f"SELECT a.x, MAX(a.p * b.p) FILTER (WHERE b.z > 1) FROM {AB} GROUP BY a.x HAVING MAX(a.p * b.p) > 0.25",
     ),
@@ -165,14 +165,14 @@ def play(
             assert found == expected(rows, theirs), name
 
 
-@pytest.mark.parametrize("seed", seeds("semirings under insertions", 4))
+@seeds("semirings under insertions", 4)
 def test_semirings_follow_insertions(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     sizes = [rng.choice([1, 2, 5, 20]) for _ in range(6)]
     play(spark, tmp_path, rng, INSERTED, sizes, "inline")
 
 
-@pytest.mark.parametrize("seed", seeds("rings under changes", 4))
+@seeds("rings under changes", 4)
 def test_rings_follow_insertions_and_deletions(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     sizes = [rng.choice([1, 2, 5, 20]) for _ in range(6)]
@@ -203,7 +203,7 @@ def test_other_trees_of_views_keep_rings_too(
                 assert answer(views[name]) == expected(rows, theirs), name
 
 
-@pytest.mark.parametrize("seed", seeds("semirings over cycles", 2))
+@seeds("semirings over cycles", 2)
 def test_cycles_of_one_table(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Every copy of the table changes at once, and indicator projections stand below the sums."""
     rng = random.Random(seed)
@@ -301,10 +301,8 @@ def test_spark_evaluates_the_same_query(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("SELECT x, most_reliable(p) FILTER (WHERE y > 0) AS p FROM a GROUP BY x", "with FILTER .* ignores it"),
-        ("SELECT x, most_reliable(DISTINCT p) AS p FROM a GROUP BY x", "with DISTINCT .* ignores it"),
-        ("SELECT most_reliable(p) AS p FROM a", "with no GROUP BY .* gives no row where there are no rows"),
-        ("SELECT x, most_reliable(p) AS p, COUNT(*) AS n FROM a GROUP BY x", "does not mix them"),
+        ("SELECT most_reliable(p) AS p FROM a", "without GROUP BY .* gives no row where there are no rows"),
+        ("SELECT x, most_reliable(p) AS p, COUNT(*) AS n FROM a GROUP BY x", "beside other aggregates .* not mix them"),
         ("SELECT x FROM a WHERE p > (SELECT most_reliable(p) FROM a)", "gives no row"),
     ],
 )
@@ -357,7 +355,7 @@ def test_a_name_keeps_its_ring_while_a_view_uses_it(spark: SparkSession, tmp_pat
 
 @pytest.mark.parametrize("name", ["sum", "Explode", "max", "percentile"])
 def test_no_ring_has_the_name_of_a_function(spark: SparkSession, name: str) -> None:
-    with pytest.raises(SchemaError, match=f"Spark has a function '{name.lower()}'"):
+    with pytest.raises(SchemaError, match=f"Spark has a function '{name}'"):
         hr.register_ring(name, MaxProduct())
 
 
@@ -367,7 +365,8 @@ def test_no_ring_has_the_name_of_a_function(spark: SparkSession, name: str) -> N
         (f"SELECT most_reliable(a.p * b.p) AS p FROM {AB}", "give an argument per table: the ring multiplies them"),
         (f"SELECT most_reliable(greatest(a.p, b.p)) AS p FROM {AB}", "a ring lifts a number where its table is"),
         ("SELECT most_reliable(CAST(p AS DECIMAL(9, 2))) AS p FROM a", "a ring lifts doubles and integers"),
-        ("SELECT most_reliable(DISTINCT p) AS p FROM a", "DISTINCT"),
+        ("SELECT most_reliable(DISTINCT p) AS p FROM a", "a ring takes no FILTER and no DISTINCT"),
+        ("SELECT most_reliable(p) FILTER (WHERE x > 1) AS p FROM a", "write CASE WHEN"),
         ("SELECT most_reliable() AS p FROM a", "it has nothing to multiply"),
         ("SELECT a.x, most_reliable(a.p) AS p FROM a LEFT JOIN b ON a.y = b.y GROUP BY a.x", "only inner joins"),
         ("SELECT x, most_reliable(p) OVER (PARTITION BY y) AS p FROM a", "window function"),
@@ -395,11 +394,9 @@ def test_other_strategies_refuse_rings(spark: SparkSession, tmp_path: Path, stra
 def test_explain_says_what_is_kept(spark: SparkSession, tmp_path: Path) -> None:
     with hr.Engine(spark, tmp_path, executor="inline") as engine:
         tables(engine)
-        text = str(engine.view("best", INSERTED["best"][0]).explain())
-        assert "sum of a.p * b.p in most_reliable" in text
-        assert "sum of a.p in most_reliable" in text
-        alone = str(engine.view("alone", INSERTED["alone"][0]).explain())
-        assert "sum of a.p * a.p in most_reliable" in alone
+        best, alone = (str(engine.view(name, INSERTED[name][0]).explain()) for name in ("best", "alone"))
+        assert "sum of a.p * b.p in most_reliable" in " ".join(best.split())
+        assert "sum of a.p in most_reliable, sum of a.p * a.p in most_reliable" in " ".join(alone.split())
 
 
 IN_MAIN = """

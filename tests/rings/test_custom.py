@@ -28,14 +28,14 @@ def _registry_as_before() -> Iterator[None]:
     registry._RINGS.update(before)
 
 
-@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize("name", list(RINGS))
 def test_the_rings_of_the_tests_are_registered(name: str) -> None:
     hr.register_ring(name, RINGS[name])
     assert registry.ring_called(name) is not None
 
 
-@pytest.mark.parametrize("ring", RINGS.values(), ids=repr)
-@pytest.mark.parametrize("seed", seeds("derived methods of rings", 3))
+@pytest.mark.parametrize("ring", list(RINGS.values()), ids=repr)
+@seeds("derived methods of rings", 3)
 def test_derived_methods_are_as_adding_one_by_one(ring: hr.Semiring, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, groups = int(rng.integers(0, 40)), int(rng.integers(1, 6))

@@ -41,7 +41,7 @@ def register_ring(name: str, ring: Any) -> None:
         raise is_function(name)
     session = SparkSession.getActiveSession()
     if session is not None:  # else it is found out when a query first names the ring
-        check_no_function(session, key)
+        check_no_function(session, name)
     check_custom_ring(name, ring)
     _check_shown(name, ring)
     _check_sent(name, ring)

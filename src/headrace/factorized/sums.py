@@ -131,7 +131,10 @@ class SumsAlgebra:
         ordered = sorted(monomial, key=lambda token: (token.source, token.factor))
         values = [self._text_of(token) for token in ordered if token.role == "value"]
         lifted = [self._text_of(token) for token in ordered for _ in range(token.times) if token.role == "lifted"]
-        present = [str(self._factor(token)) for token in ordered if token.role == "present"]
+        there = [token for token in ordered if token.role == "present"]
+        present = [str(self._factor(token)) for token in there]
+        if len({*present}) < len(present):
+            present = [f"{self.join.sources[token.source].name}.{self._factor(token)}" for token in there]
         where = f" where {' and '.join(present)} {'is' if len(present) == 1 else 'are'} there" if present else ""
         ring = self._ring(monomial)
         where += f" in {ring.name}" if isinstance(ring, NamedRing) else ""

@@ -78,7 +78,8 @@ class Semiring(ABC):
 
     def takes(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which values the ring has elements for; rows with others are bad rows."""
-        return ~np.isnan(values)
+        numbers: NDArray[np.bool_] = ~np.isnan(values)
+        return numbers
 
     def scale(self, payload: Payload, times: NDArray[np.int64]) -> Payload:
         """Add each element to itself `times` times, by doubling."""
@@ -172,7 +173,8 @@ class Ring(Semiring):
 
     def takes(self, values: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which values the ring has elements for: not NaN and not infinity, which cannot be taken away again."""
-        return np.abs(values) <= _LARGEST
+        finite: NDArray[np.bool_] = np.abs(values) <= _LARGEST
+        return finite
 
     def scale(self, payload: Payload, times: NDArray[np.int64]) -> Payload:
         """Add each element to itself `times` times; a negative number subtracts."""

@@ -12,6 +12,7 @@ from headrace.sql.jvm import Jvm, items, kind
 from headrace.sql.query import SqlQuery
 from headrace.sql.reads import check_query
 from headrace.sql.refusals import Refusals
+from headrace.sql.rings import IN_VIEWS, WAY_OUT
 from headrace.sql.session import SqlSession
 from headrace.sql.tree_reader import TreeReader
 from headrace.sql.windows import check_sessions
@@ -41,6 +42,8 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     analysed, catalyst = query.analysed, query.session.catalyst
     # Fresh, because query.refusals remembers the IN subqueries that it checked.
     refusals = Refusals(query.view, query.sql, query.refusals.ring_of)
+    for name in query.rings:
+        refusals.refuse_for_now(f"the aggregate {name}", f"{IN_VIEWS}, not by operators", WAY_OUT)
     check_query(analysed, refusals)
     check_sessions(analysed, refusals)
     _check_sorts(analysed, refusals)

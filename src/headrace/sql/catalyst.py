@@ -19,7 +19,7 @@ from headrace.sql.joined_rows import RowReader, RowsOfJoin
 from headrace.sql.joins import Joiner
 from headrace.sql.jvm import identity, items
 from headrace.sql.query import Schema, SqlQuery
-from headrace.sql.rings import refuse_rings
+from headrace.sql.rings import IN_VIEWS, refuse_rings
 from headrace.sql.scalars import to_expression
 from headrace.sql.session import SqlSession
 from headrace.sql.sources import Sources
@@ -105,7 +105,7 @@ def joined_rows(query: SqlQuery) -> AnalysedRows:
     flat = query.flat
     if len(flat.leaves) == 1:
         query.refusals.refuse("a query of one table", "there is no join in it", "leave the strategy out")
-    refuse_rings(flat.aggregates, query.refusals, "sums in a ring are kept by views over rings, not by live tuples")
+    refuse_rings(flat.aggregates, query.refusals, f"{IN_VIEWS}, not by live tuples")
     read = RowReader(query.session.catalyst, query.refusals, flat).read()
     plan = _joined_plan(flat, query.schema, read.sources, read.plan)
     return AnalysedRows(_view(query, plan, read.sides), read)

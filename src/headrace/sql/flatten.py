@@ -248,8 +248,6 @@ class Flattener:
         values = [self._resolve(value) for value in items(call.aggregateFunction().children())]
         types = [to_type(value.dataType()) for value in values]
         check_arguments(values, types, call, self.refusals)
-        if (condition := option(call.filter())) is not None:
-            values[0] = self.catalyst.when(self._resolve(condition), values[0])
         # Multiplication commutes, so the order of the arguments means nothing; each may come several times.
         first, *others = sorted(self._argument_index(value, call) for value in values)
         type = to_type(call.dataType())

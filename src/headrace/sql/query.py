@@ -158,6 +158,10 @@ def _explained(view_name: str, error: PySparkException) -> HeadraceError:
             way_out="use Spark's built-in functions; those of your session are unknown here, but for rings that are "
             "registered with hr.register_ring(...)",
         )
+    if condition.endswith("FUNCTION_WITH_UNSUPPORTED_SYNTAX") and "`pythonudaf`" in message:
+        return UnsupportedSQLError(
+            what, way_out="a ring takes no FILTER and no DISTINCT: write CASE WHEN ... THEN x END as its argument"
+        )
     if isinstance(error, ParseException):
         return UnsupportedSQLError(what, way_out="write the view as one SELECT in Spark SQL")
     if isinstance(error, AnalysisException):

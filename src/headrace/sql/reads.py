@@ -43,6 +43,9 @@ def read_query(query: SqlQuery) -> Reads:
     """
     analysed, refusals = query.analysed, query.refusals
     check_query(analysed, refusals)
+    for plan in _plans(analysed):
+        for node in _nodes(plan):
+            check_for_spark(node, refusals)
     optimized = query.optimized
     tables = dict.fromkeys(table for plan in _plans(analysed) for table, _ in _leaves(plan))
     if not tables:
@@ -93,7 +96,6 @@ def check_query(analysed: Jvm, refusals: Refusals) -> None:
             foreign = not items(node.children()) and kind(node) not in _CONSTANT and _table(node) is None
             if foreign or kind(node) == "Sample":
                 refusals.refuse_operator(node)
-            check_for_spark(node, refusals)
             for expression in items(node.expressions()):
                 refusals.check_repeatable(expression)
 

@@ -25,6 +25,8 @@ from headrace.rings.named import NamedRing, named, sql_type_of
 from headrace.sql.jvm import Catalyst, Jvm, items, kind
 from headrace.sql.refusals import Refusals
 
+IN_VIEWS = "sums in a ring are kept by views over rings"
+WAY_OUT = "use strategy='factorized' over tables and their inner joins"
 _FUNCTION = "PythonUDAF"
 
 
@@ -43,7 +45,8 @@ class SqlRings:
                     check_no_function(self._spark, name)
                 made = named(name, ring)
                 made.__dict__["ring"] = ring
-                self._spark.udf.register(name, arrow_udf(_sum_in(made), sql_type_of(ring)))
+                make: Any = arrow_udf  # its types ask for the kind of the function, which it reads from annotations
+                self._spark.udf.register(name, make(_sum_in(made), sql_type_of(ring)))
                 self._known[name] = made
 
     def of_call(self, function: Jvm) -> NamedRing | None:
@@ -92,7 +95,7 @@ def refuse_rings(aggregates: Iterable[Aggregate], refusals: Refusals, why: str) 
     """Refuse sums in rings where they are not kept."""
     for aggregate in aggregates:
         if aggregate.function == IN_RING:
-            refusals.refuse_for_now(aggregate.sql, why, "use strategy='factorized' over tables and their inner joins")
+            refusals.refuse_for_now(aggregate.sql, why, WAY_OUT)
 
 
 def check_arguments(values: list[Jvm], types: list[SqlType | None], call: Jvm, refusals: Refusals) -> None:
@@ -109,25 +112,23 @@ def check_arguments(values: list[Jvm], types: list[SqlType | None], call: Jvm, r
 
 
 def check_for_spark(node: Jvm, refusals: Refusals) -> None:
-    """Refuse an aggregate that Spark would compute otherwise than SQL says, as it does with functions in Python."""
+    """Refuse an aggregate that Spark does not compute as SQL says, because functions in Python are apart there."""
     if kind(node) != "Aggregate":
         return
     calls = [n for e in items(node.aggregateExpressions()) for n in _nodes(e) if kind(n) == "AggregateExpression"]
     own = [call for call in calls if refusals.ring_of(call.aggregateFunction()) is not None]
     for call in own:
-        for wrong, what, why, way_out in (
-            (call.filter().isDefined(), "FILTER", "ignores it", "write CASE WHEN ... THEN ... END as its argument"),
-            (call.isDistinct(), "DISTINCT", "ignores it", "select the distinct rows in a subquery"),
-            (
-                not items(node.groupingExpressions()),
-                "no GROUP BY",
-                "gives no row where there are no rows",
-                "leave refresh out, which gives NULL there, or group by a column",
-            ),
-            (len(own) < len(calls), "other aggregates beside", "does not mix them", "make two views"),
-        ):
-            if wrong:
-                refusals.refuse(f"{refusals.text(call)} with {what}", f"Spark {why}, in aggregates in Python", way_out)
+        text = refusals.text(call)
+        if not items(node.groupingExpressions()):
+            refusals.refuse(
+                f"{text} without GROUP BY",
+                "Spark gives no row where there are no rows, and not NULL, for an aggregate in Python",
+                "leave refresh out, or group by a column",
+            )
+        if len(own) < len(calls):
+            refusals.refuse(
+                f"{text} beside other aggregates", "Spark does not mix them with those in Python", "make two views"
+            )
 
 
 def _sum_in(ring: NamedRing) -> Callable[..., Any]:

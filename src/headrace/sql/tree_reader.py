@@ -21,7 +21,6 @@ from headrace.sql.evaluate import MapSide
 from headrace.sql.flatten import Flat, Flattener
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind
 from headrace.sql.refusals import Refusals
-from headrace.sql.rings import refuse_rings
 from headrace.sql.scalars import to_expression, to_type
 from headrace.sql.session import TABLE_MARK
 from headrace.sql.tree_joins import JoinReader
@@ -215,7 +214,6 @@ class TreeReader:
         flattener = Flattener(self.catalyst, self.refusals)
         outputs = flattener.groups(node)
         flat = flattener.flat
-        refuse_rings(flat.aggregates, self.refusals, "sums in a ring are kept by views over rings, not by operators")
         for known in self._groups:
             if (slots := known.slots_for(node.child(), flat, self.catalyst)) is not None:
                 shown = {i: self.catalyst.substitute(output, slots) for i, output in outputs.items()}
