@@ -255,6 +255,19 @@ def test_a_semiring_refuses_deletions(spark: SparkSession, tmp_path: Path, execu
         engine.apply({"a": rows_of((1, 2, 0.75, -1))})
 
 
+def test_a_view_with_a_goal_refuses_deletions_when_they_come(spark: SparkSession, tmp_path: Path) -> None:
+    with hr.Engine(spark, tmp_path, executor="inline", buckets=2) as engine:
+        tables(engine)
+        view = engine.view("best", "SELECT x, most_reliable(p) AS p FROM a GROUP BY x", goal=hr.Manual())
+        engine.apply({"a": rows_of((1, 1, 0.5, 1))})
+        engine.apply({"a": rows_of((1, 2, 0.75, 1), (2, 2, 0.25, 1))})
+        with pytest.raises(BadRowsError, match="semiring"):
+            engine.apply({"a": rows_of((1, 2, 0.75, -1))})
+        assert answer(view) == Counter()
+        view.refresh()
+        assert answer(view) == Counter({(1, 0.75): 1, (2, 0.25): 1})
+
+
 def test_every_table_of_the_join_refuses_deletions(spark: SparkSession, tmp_path: Path) -> None:
     with hr.Engine(spark, tmp_path, executor="inline", buckets=2) as engine:
         tables(engine)
@@ -327,6 +340,9 @@ def test_opening_needs_the_rings_of_the_views(spark: SparkSession, tmp_path: Pat
     ) as no:
         hr.Engine(spark, tmp_path)
     assert "call hr.register_ring('most_reliable', ...)" in no.value.way_out
+    # What is kept can be told without the ring; what it comes to cannot.
+    assert [view["name"] for view in Look(tmp_path).status()["views"]] == ["best", "full"]
+    assert "sum of a.p in most_reliable" in str(Look(tmp_path).views["best"].explain())
     with pytest.raises(SchemaError, match="the ring 'most_reliable' is not registered in this process"):
         Look(tmp_path).views["best"].to_arrow()  # type: ignore[union-attr]
     hr.register_ring("most_reliable", RINGS["shortest"])
