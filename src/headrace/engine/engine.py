@@ -53,6 +53,7 @@ from headrace.learn.learner import Learner
 from headrace.relation.duration import Duration
 from headrace.relation.outer import rows_of
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
+from headrace.rings import registry
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
 from headrace.thrifty.keep.sizes import bytes_of
@@ -130,6 +131,7 @@ class Engine:
         except BaseException:
             self._store.close()
             raise
+        registry.watch(self._catalogue)  # the rings of its views keep their names while it is open
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
         self._scheduler = Scheduler(self._next_due, self._lock, self._fire_due)
         self._merging = MergingViews(self._sharing, self._store, self._maintenance, self._lock, self._after_merging)
@@ -692,6 +694,7 @@ class Engine:
             self._calibration.stop()
             self._upkeep.stop()
             self._store.close()
+            registry.unwatch(self._catalogue)
             if self._owns_session:
                 self._spark.stop()
 
