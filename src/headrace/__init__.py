@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from headrace.operators.kernel import ViewChange as ViewChange
     from headrace.relation.outer import Outer as Outer
     from headrace.relation.outer import outer as outer
+    from headrace.relation.product import Product as Product
+    from headrace.relation.product import product as product
     from headrace.sql.window_text import sliding as sliding
     from headrace.sql.window_text import tumbling as tumbling
     from headrace.thrifty.goal import AtWindowEnd as AtWindowEnd
@@ -96,6 +98,8 @@ _HOMES = {
     "ViewChange": "headrace.operators.kernel",
     "Outer": "headrace.relation.outer",
     "outer": "headrace.relation.outer",
+    "Product": "headrace.relation.product",
+    "product": "headrace.relation.product",
     "sliding": "headrace.sql.window_text",
     "tumbling": "headrace.sql.window_text",
     "AtWindowEnd": "headrace.thrifty.goal",

@@ -7,14 +7,14 @@ they have in common, and the empty monomial is the count. Integers and decimals 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.factorized.algebra import Lifting
+from headrace.factorized.algebra import Lifting, Scope
 from headrace.factorized.maintenance import MaintenancePlan, Statement
 from headrace.operators.delta import lift_values, too_large
 from headrace.operators.kernel import Evaluated
@@ -58,14 +58,28 @@ class SumsAlgebra:
 
     @cached_property
     def _monomials(self) -> tuple[tuple[Monomial, ...], ...]:
+        return tuple(self._covered(scope) for scope in self._scopes)
+
+    @cached_property
+    def _scopes(self) -> tuple[frozenset[FactorRef], ...]:
+        """Per view, the factors of its relations."""
         return tuple(
-            tuple(dict.fromkeys(self._within(monomial, view.relations) for monomial in self._wanted))
+            frozenset((s, f) for s in map(self._sources.__getitem__, view.relations) for f in self._factors(s))
             for view in self.plan.views
         )
 
-    def _within(self, monomial: Monomial, relations: frozenset[str]) -> Monomial:
-        inside = {self._sources[name] for name in relations}
-        return frozenset(token for token in monomial if token[1] in inside)
+    def _factors(self, source: int) -> range:
+        return range(len(self.join.sources[source].factors))
+
+    def _covered(self, scope: Scope) -> tuple[Monomial, ...]:
+        """The distinct parts that a scope has of the monomials; the count is the first."""
+        if scope not in self._known:
+            self._known[scope] = tuple(dict.fromkeys(_within(monomial, scope) for monomial in self._wanted))
+        return self._known[scope]
+
+    @cached_property
+    def _known(self) -> dict[Scope, tuple[Monomial, ...]]:
+        return {}
 
     def _ring(self, monomial: Monomial) -> Integer | Compensated:
         kinds = [self.join.sources[s].factors[f].type for role, s, f in monomial if role == "value"]
@@ -100,14 +114,20 @@ class SumsAlgebra:
         return None
 
     def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
-        return lambda at, group_of, groups: self._lift(leaf, rows.take(at), group_of, groups)
+        return self.lifting_part(leaf, self._scopes[leaf], rows)
 
-    def _lift(self, leaf: int, rows: Evaluated, group_of: Positions, groups: int) -> Payload:
+    def lifting_part(self, leaf: int, scope: Scope, rows: Evaluated) -> Lifting:
+        monomials = self._covered(scope)
+        return lambda at, group_of, groups: self._lift(leaf, monomials, rows.take(at), group_of, groups)
+
+    def _lift(
+        self, leaf: int, monomials: Sequence[Monomial], rows: Evaluated, group_of: Positions, groups: int
+    ) -> Payload:
         relation = self.plan.views[leaf].relation
         assert relation is not None
         factors = self.join.sources[self._sources[relation]].factors
         columns: list[NDArray[np.generic]] = []
-        for monomial in self._monomials[leaf]:
+        for monomial in monomials:
             ring, times = self._ring(monomial), rows.diff
             for _, _, f in monomial:
                 if rows.arguments[f].null_count:
@@ -128,15 +148,42 @@ class SumsAlgebra:
         group_of: Positions,
         groups: int,
     ) -> Payload:
-        views = [self.plan.views[view] for view in statement.factors]
-        parts = [self.group(view).split(payload) for view, payload in zip(statement.factors, payloads, strict=True)]
+        scopes = [self._scopes[view] for view in statement.factors]
+        return self.product_sum(scopes, self._scopes[statement.target], payloads, index, (), lifted, group_of, groups)
+
+    def scope(self, view: int) -> Scope:
+        return self._scopes[view]
+
+    def scope_of_part(self, leaf: int, keys: Collection[int], arguments: Collection[int]) -> Scope:
+        source = self._sources[str(self.plan.views[leaf].relation)]
+        return frozenset((source, f) for f in arguments)
+
+    def joined_scope(self, scopes: Sequence[Scope], lifted: Sequence[str]) -> Scope:
+        return frozenset().union(*map(_factors, scopes))
+
+    def group_of(self, scope: Scope) -> Product:
+        return Product(tuple(self._ring(monomial) for monomial in self._covered(scope)))
+
+    def product_sum(
+        self,
+        scopes: Sequence[Scope],
+        target: Scope,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        names: Sequence[str],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        own = [self._covered(scope) for scope in scopes]
+        parts = [self.group_of(scope).split(payload) for scope, payload in zip(scopes, payloads, strict=True)]
         columns: list[NDArray[np.generic]] = []
-        for monomial in self._monomials[statement.target]:
+        for monomial in self._covered(target):
             ring = self._ring(monomial)
             product: Payload | None = None
-            for slot, view in enumerate(views):
-                inside = self._within(monomial, view.relations)
-                at = self._monomials[statement.factors[slot]].index(inside)
+            for slot, scope in enumerate(scopes):
+                inside = _within(monomial, scope)
+                at = own[slot].index(inside)
                 factor = embed(self._ring(inside), ring, take(parts[slot][at], index[slot]))
                 product = factor if product is None else ring.multiply(product, factor)
             assert product is not None
@@ -165,6 +212,17 @@ class SumsAlgebra:
                 total = ring.add(total, own if term.sign > 0 else ring.negate(own))
             columns += total
         return tuple(columns)
+
+
+def _factors(scope: Scope) -> frozenset[FactorRef]:
+    """The scope of sums: the factors that they have a part of."""
+    assert isinstance(scope, frozenset)
+    return scope
+
+
+def _within(monomial: Monomial, scope: Scope) -> Monomial:
+    factors = _factors(scope)
+    return frozenset(token for token in monomial if token[1:] in factors)
 
 
 def _present(argument: Argument) -> Monomial:
