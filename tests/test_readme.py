@@ -27,6 +27,7 @@ PROGRAMS = [
         for page in (
             *("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows"),
             *("window-joins", "goals", "sharing", "memory", "factorized", "feature-selection", "graphs", "matrices"),
+            *("products",),
         )
     ),
 ]

@@ -37,6 +37,7 @@ VIEWS = {
     "expressions": f"SELECT g, SUM(s.e * s.c) AS ec, SUM(s.e - s.c) AS less {JOIN} GROUP BY g",
     "itself": "SELECT l.c, COUNT(*) AS n, SUM(l.e * m.e) AS ee FROM s AS l JOIN s AS m ON l.a = m.a GROUP BY l.c",
 }
+ROWS = f"SELECT g, a, x, y {JOIN}"
 Row = tuple[Any, ...]
 Part = tuple[tuple[str, ...], Counter[Row]]
 
@@ -140,6 +141,8 @@ def opened(spark: SparkSession, location: Path, strategy: str = "factorized", **
             engine.table(name, ddl(name), keep_rows=name != "s")
         for name, sql in VIEWS.items():
             engine.view(name, sql, strategy=strategy)
+        if strategy == "factorized":  # whose levels are views with keys of several parts
+            engine.view("rows", ROWS, representation="factorized")
         engine.covariance("moments", f"SELECT r.x, s.e, s.w, s.c, t.y {JOIN}", strategy=strategy)
         yield engine
 
@@ -153,6 +156,8 @@ def check(engine: hr.Engine, stream: Stream, oracle: Oracle) -> None:
             raise AssertionError(f"{name}: {sql}\n{engine.views[name].explain()}") from error
     rows = oracle.answer(f"SELECT r.x, s.e, s.w, s.c, t.y {JOIN}").to_pylist()
     full = np.array([[float(v) for v in row.values()] for row in rows if None not in row.values()]).reshape(-1, 5)
+    if "rows" in engine.views:
+        assert_same(engine.views["rows"].to_arrow(), oracle.answer(ROWS))
     moments = engine.views["moments"]
     assert isinstance(moments, hr.Covariance)
     assert moments.count == len(full)

@@ -158,10 +158,10 @@ class StepRunner:
         # Asked of the JVM only for a job, because the answer takes as long as a small step.
         tasks = self.spark.sparkContext.defaultParallelism
         if not with_frames and not catalyst:
-            batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
+            rows_of = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take a part; one exchange of packed changes"
             return Outcome(
-                _settled(program, lambda ready: run_from_files(self.spark, ready, batches, tasks)), "job", why, {}
+                _settled(program, lambda ready: run_from_files(self.spark, ready, rows_of, tasks)), "job", why, {}
             )
         reason = (
             "a large Spark DataFrame stays in Spark"

@@ -321,7 +321,7 @@ class JoinView(ViewKernel):
         for label in sorted(label for label in incoming if input_of(label) not in here):
             # These are changes for a later stage in the same bucket.
             if label != input_of(label):
-                done.sent += [Sent(stage + 1, bucket, label, part) for part in incoming[label]]
+                done.sent.extend(Sent(stage + 1, bucket, label, part) for part in incoming[label])
                 continue
             group = COUNT if label == VALUES else self.algebra.group(self._view_of(label))
             done.sent.append(Sent(stage + 1, bucket, label, merge(group, list(incoming[label]))))

@@ -58,18 +58,13 @@ class _Sibling:
 def _connected(product: Sequence[Part], siblings: Sequence[_Sibling]) -> list[tuple[list[Part], list[_Sibling]]]:
     """Bring together the parts and siblings that share variables; without a variable, each is by itself."""
     found: list[tuple[set[str], list[Part], list[_Sibling]]] = []
-    for one in (*product, *siblings):
-        keys = set(one.keys)
-        near = [component for component in found if component[0] & keys]
-        parts = [part for component in near for part in component[1]]
-        beside = [sibling for component in near for sibling in component[2]]
-        for component in near:
-            keys |= component[0]
-        if isinstance(one, Part):
-            parts.append(one)
-        else:
-            beside.append(one)
-        found = [component for component in found if component not in near] + [(keys, parts, beside)]
+    ones: list[tuple[set[str], list[Part], list[_Sibling]]] = [(set(part.keys), [part], []) for part in product]
+    ones += [(set(sibling.keys), [], [sibling]) for sibling in siblings]
+    for keys, parts, beside in ones:
+        for component in [component for component in found if component[0] & keys]:
+            keys, parts, beside = component[0] | keys, component[1] + parts, component[2] + beside
+        found = [component for component in found if not component[0] & keys]
+        found.append((keys, parts, beside))
     return [(parts, beside) for _, parts, beside in found]
 
 

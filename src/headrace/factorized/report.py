@@ -333,7 +333,7 @@ def _multiplied_out(subject: Subject) -> Iterator[Fact]:
     """Where the last step made entries of products, which cost more than their parts."""
     made: Mapping[str, int] = subject.last_step.get("multiplied_out", {}).get(subject.name, {})
     for i, (what, entries) in enumerate(made.items()):
-        yield Fact("" if i else "multiplied out", f"{what}: {counted(entries, 'entry', 'entries')} of products")
+        yield Fact("" if i else "products", f"multiplied out: {what}, {counted(entries, 'entry', 'entries')}")
 
 
 def _stage(plan: MaintenancePlan, stage: Stage) -> dict[str, Any]:

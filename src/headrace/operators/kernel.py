@@ -232,7 +232,7 @@ class ViewKernel(Protocol):
 
     def lift_product(self, source: str, parts: Sequence[PartRows], term: str, buckets: int) -> Lifted:
         """Lift and sum a product of rows part by part; `term` tells it from other products of the step."""
-        raise NotImplementedError(self.product_refusal)
+        raise AssertionError(f"products are refused before they get here: {self.product_refusal}")
 
     def reduce(
         self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()

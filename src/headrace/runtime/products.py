@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import BadRowsError
-from headrace.operators.kernel import Evaluated, MapSide, PartRows
+from headrace.operators.kernel import Evaluated, Lifted, MapSide, PartRows
 from headrace.plan.expression import Expression
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import BadRows, ChangeBatch, set_apart
@@ -69,7 +69,7 @@ def _lifted(
     term: tuple[ChangeBatch, ...],
     name: str,
     result: BucketResult,
-) -> dict[int, dict[str, object]]:
+) -> Lifted:
     parts = []
     for batch, side, keys, arguments in _sides(view, term, result):
         try:
@@ -86,7 +86,7 @@ def _lifted(
             reasons = [f"view {view.name!r}: {wrong[i]}" for i in at.tolist()]
             raise _refusal(BadRows(task.name, chosen.rows, chosen.diff, reasons, judge=view.name))
         parts.append(PartRows(rows, frozenset(keys), frozenset(arguments)))
-    return view.kernel.lift_product(view.side.source, parts, name, program.buckets)  # type: ignore[return-value]
+    return view.kernel.lift_product(view.side.source, parts, name, program.buckets)
 
 
 def _sides(
