@@ -35,6 +35,7 @@ PROGRAMS = [
                 "feature-selection",
                 "graphs",
                 "matrices",
+                "products",
                 "rings",
             ),
         )

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from headrace.operators.kernel import ViewChange as ViewChange
     from headrace.relation.outer import Outer as Outer
     from headrace.relation.outer import outer as outer
+    from headrace.relation.product import Product as Product
+    from headrace.relation.product import product as product
     from headrace.rings.custom import Ring as Ring
     from headrace.rings.custom import Semiring as Semiring
     from headrace.sql.window_text import sliding as sliding
@@ -99,6 +101,8 @@ _HOMES = {
     "ViewChange": "headrace.operators.kernel",
     "Outer": "headrace.relation.outer",
     "outer": "headrace.relation.outer",
+    "Product": "headrace.relation.product",
+    "product": "headrace.relation.product",
     "Ring": "headrace.rings.custom",
     "Semiring": "headrace.rings.custom",
     "register_ring": "headrace.engine.rings",

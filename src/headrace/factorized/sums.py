@@ -11,7 +11,7 @@ relations that have some, such a monomial is a count like any other: a row that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.factorized.algebra import Lifting
+from headrace.factorized.algebra import Lifting, Scope
 from headrace.factorized.lifted import factor_of, lift_product, not_lifted, taken_away
 from headrace.factorized.maintenance import MaintenancePlan, Statement
 from headrace.operators.delta import lift_values, too_large
@@ -84,8 +84,13 @@ class SumsAlgebra:
 
     @cached_property
     def _monomials(self) -> tuple[tuple[Monomial, ...], ...]:
+        return tuple(self._covered(scope) for scope in self._scopes)
+
+    @cached_property
+    def _scopes(self) -> tuple[frozenset[FactorRef], ...]:
+        """Per view, the factors of its relations."""
         return tuple(
-            tuple(dict.fromkeys(self._within(monomial, view.relations) for monomial in self._wanted))
+            frozenset((s, f) for s in map(self._sources.__getitem__, view.relations) for f in self._factors(s))
             for view in self.plan.views
         )
 
@@ -99,9 +104,18 @@ class SumsAlgebra:
         factors = Counter(factor_of(argument) for argument in arguments)
         return frozenset(Token("lifted", s, f, part.ring, times) for (s, f), times in factors.items())
 
-    def _within(self, monomial: Monomial, relations: frozenset[str]) -> Monomial:
-        inside = {self._sources[name] for name in relations}
-        return frozenset(token for token in monomial if token.source in inside)
+    def _factors(self, source: int) -> range:
+        return range(len(self.join.sources[source].factors))
+
+    def _covered(self, scope: Scope) -> tuple[Monomial, ...]:
+        """The distinct parts that a scope has of the monomials; the count is the first."""
+        if scope not in self._known:
+            self._known[scope] = tuple(dict.fromkeys(_within(monomial, scope) for monomial in self._wanted))
+        return self._known[scope]
+
+    @cached_property
+    def _known(self) -> dict[Scope, tuple[Monomial, ...]]:
+        return {}
 
     def _ring(self, monomial: Monomial) -> Number | NamedRing:
         for token in monomial:
@@ -168,14 +182,20 @@ class SumsAlgebra:
         return None
 
     def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
-        return lambda at, group_of, groups: self._lift(leaf, rows.take(at), group_of, groups)
+        return self.lifting_part(leaf, self._scopes[leaf], rows)
 
-    def _lift(self, leaf: int, rows: Evaluated, group_of: Positions, groups: int) -> Payload:
+    def lifting_part(self, leaf: int, scope: Scope, rows: Evaluated) -> Lifting:
+        monomials = self._covered(scope)
+        return lambda at, group_of, groups: self._lift(leaf, monomials, rows.take(at), group_of, groups)
+
+    def _lift(
+        self, leaf: int, monomials: Sequence[Monomial], rows: Evaluated, group_of: Positions, groups: int
+    ) -> Payload:
         relation = self.plan.views[leaf].relation
         assert relation is not None
         factors = self.join.sources[self._sources[relation]].factors
         columns: list[NDArray[np.generic]] = []
-        for monomial in self._monomials[leaf]:
+        for monomial in monomials:
             ring, times = self._ring(monomial), rows.diff
             if isinstance(ring, NamedRing):
                 ordered = sorted(monomial, key=lambda token: token.factor)
@@ -201,24 +221,51 @@ class SumsAlgebra:
         group_of: Positions,
         groups: int,
     ) -> Payload:
-        views = [self.plan.views[view] for view in statement.factors]
-        parts = [self.group(view).split(payload) for view, payload in zip(statement.factors, payloads, strict=True)]
+        scopes = [self._scopes[view] for view in statement.factors]
+        return self.product_sum(scopes, self._scopes[statement.target], payloads, index, (), lifted, group_of, groups)
+
+    def scope(self, view: int) -> Scope:
+        return self._scopes[view]
+
+    def scope_of_part(self, leaf: int, keys: Collection[int], arguments: Collection[int]) -> Scope:
+        source = self._sources[str(self.plan.views[leaf].relation)]
+        return frozenset((source, f) for f in arguments)
+
+    def joined_scope(self, scopes: Sequence[Scope], lifted: Sequence[str]) -> Scope:
+        return frozenset().union(*map(_factors, scopes))
+
+    def group_of(self, scope: Scope) -> Product:
+        return Product(tuple(self._ring(monomial) for monomial in self._covered(scope)))
+
+    def product_sum(
+        self,
+        scopes: Sequence[Scope],
+        target: Scope,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        names: Sequence[str],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        own = [self._covered(scope) for scope in scopes]
+        parts = [self.group_of(scope).split(payload) for scope, payload in zip(scopes, payloads, strict=True)]
         columns: list[NDArray[np.generic]] = []
-        for monomial in self._monomials[statement.target]:
+        for monomial in self._covered(target):
             ring = self._ring(monomial)
             product: Payload | None = None
             times: NDArray[np.int64] | None = None
-            for slot, view in enumerate(views):
-                inside = self._within(monomial, view.relations)
-                at = self._monomials[statement.factors[slot]].index(inside)
-                own, factor = self._ring(inside), take(parts[slot][at], index[slot])
+            for slot, scope in enumerate(scopes):
+                inside = _within(monomial, scope)
+                at = own[slot].index(inside)
+                held, factor = self._ring(inside), take(parts[slot][at], index[slot])
                 if isinstance(ring, NamedRing):
-                    if own != ring:  # how often the rows of the other factors occur
+                    if held != ring:  # how often the rows of the other factors occur
                         times = factor[0].view(np.int64) if times is None else times * factor[0].view(np.int64)
                         continue
                 else:
-                    assert not isinstance(own, NamedRing)
-                    factor = embed(own, ring, factor)
+                    assert not isinstance(held, NamedRing)
+                    factor = embed(held, ring, factor)
                 product = factor if product is None else ring.multiply(product, factor)
             assert product is not None
             if isinstance(ring, NamedRing) and times is not None:
@@ -253,6 +300,17 @@ class SumsAlgebra:
                 total = ring.add(total, own if term.sign > 0 else ring.negate(own))
             columns += total
         return tuple(columns)
+
+
+def _factors(scope: Scope) -> frozenset[FactorRef]:
+    """The scope of sums: the factors that they have a part of."""
+    assert isinstance(scope, frozenset)
+    return scope
+
+
+def _within(monomial: Monomial, scope: Scope) -> Monomial:
+    factors = _factors(scope)
+    return frozenset(token for token in monomial if (token.source, token.factor) in factors)
 
 
 def _present(argument: Argument) -> Monomial:
