@@ -26,7 +26,18 @@ PROGRAMS = [
         ROOT / "docs" / f"{page}.md"
         for page in (
             *("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows"),
-            *("window-joins", "goals", "sharing", "memory", "factorized", "feature-selection", "graphs", "matrices"),
+            *(
+                "window-joins",
+                "goals",
+                "sharing",
+                "memory",
+                "factorized",
+                "feature-selection",
+                "graphs",
+                "matrices",
+                "products",
+                "rings",
+            ),
         )
     ),
 ]

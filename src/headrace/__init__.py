@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.engine.matrix_chains import SparseChain as SparseChain
     from headrace.engine.model_handle import Model as Model
     from headrace.engine.models import Covariance as Covariance
+    from headrace.engine.rings import register_ring as register_ring
     from headrace.engine.step import Step as Step
     from headrace.engine.window_joins import WindowJoinView as WindowJoinView
     from headrace.engine.window_streams import WindowJoinStream as WindowJoinStream
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from headrace.operators.kernel import ViewChange as ViewChange
     from headrace.relation.outer import Outer as Outer
     from headrace.relation.outer import outer as outer
+    from headrace.relation.product import Product as Product
+    from headrace.relation.product import product as product
+    from headrace.rings.custom import Ring as Ring
+    from headrace.rings.custom import Semiring as Semiring
     from headrace.sql.window_text import sliding as sliding
     from headrace.sql.window_text import tumbling as tumbling
     from headrace.thrifty.goal import AtWindowEnd as AtWindowEnd
@@ -96,6 +101,11 @@ _HOMES = {
     "ViewChange": "headrace.operators.kernel",
     "Outer": "headrace.relation.outer",
     "outer": "headrace.relation.outer",
+    "Product": "headrace.relation.product",
+    "product": "headrace.relation.product",
+    "Ring": "headrace.rings.custom",
+    "Semiring": "headrace.rings.custom",
+    "register_ring": "headrace.engine.rings",
     "sliding": "headrace.sql.window_text",
     "tumbling": "headrace.sql.window_text",
     "AtWindowEnd": "headrace.thrifty.goal",

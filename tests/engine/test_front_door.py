@@ -213,6 +213,7 @@ def test_quarantine_keeps_bad_rows_and_lets_good_ones_go_on(engine: hr.Engine, e
     assert fixed[0]["shop"] == "y"
     engine.discard_quarantine("sales")
     assert engine.quarantine("sales").num_rows == 0
+    engine.sync()
     assert not list((engine.location / "quarantine").iterdir())
 
 

@@ -120,6 +120,7 @@ def test_an_answer_that_becomes_empty(spark: SparkSession, tmp_path: Path) -> No
         engine.table("t", "k INT, x DOUBLE, s STRING")
         engine.apply({"t": table(*MANY)})
         view = engine.view("r", ROWS, refresh="full")
+        engine.sync()
         files = {path.name for path in (engine.location / "runs").iterdir()}
         assert files == engine._store.snapshot.files()  # the changes of filling a view are nobody's
         step = engine.apply({"t": table(*MANY, diff=-1)})

@@ -112,6 +112,7 @@ def check(engine: hr.Engine, ids: range) -> None:
 
 
 def files(engine: hr.Engine) -> set[str]:
+    engine.sync()  # until then, files that were replaced stay
     return {path.name for path in (engine.location / "runs").iterdir()}
 
 

@@ -289,10 +289,12 @@ def test_a_failed_commit_changes_nothing(spark: SparkSession, tmp_path: Path, mo
     engine.close()
     with hr.Engine(spark, location, executor="inline") as engine:
         check(engine, model, oracle, finals)
+        engine.sync()
         assert {path.name for path in (location / "runs").iterdir()} == engine._store.snapshot.files()
         assert engine.apply({"t": table_of(batches[2])}).late == {"t": 1}
         model.apply(batches[2])
         check(engine, model, oracle, finals)
+        engine.sync()
         assert {path.name for path in (location / "runs").iterdir()} == engine._store.snapshot.files()
 
 
@@ -338,6 +340,7 @@ def test_half_an_update_that_is_late_takes_the_other_half_with_it(spark: SparkSe
         assert set(engine.late("t").column("__step").to_pylist()) == {2}
         engine.discard_late("t")
         assert engine.late("t").num_rows == 0
+        engine.sync()
         assert not list((engine.location / "quarantine").iterdir())
 
 

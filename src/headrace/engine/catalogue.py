@@ -165,6 +165,10 @@ class Catalogue:
         """The views that read a table."""
         return [name for name, entry in self._entries.items() if table in entry.planned.tables]
 
+    def using_ring(self, name: str) -> list[str]:
+        """The views that sum in a ring of the user."""
+        return [view for view, planned in self.views.items() if name in planned.definition.rings]
+
     def arrangements_of(self, name: str) -> tuple[str, ...]:
         """The arrangements that belong to a table or a view."""
         if name in self._tables:

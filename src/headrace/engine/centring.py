@@ -21,10 +21,11 @@ from headrace.operators.kernel import MapSide, ViewKernel
 from headrace.plan import native
 from headrace.relation.change import ChangeBatch
 from headrace.relation.columns import whole
+from headrace.relation.product import ProductBatch
 from headrace.relation.variables import as_numbers
 from headrace.runtime.program import why_catalyst
 
-Given = ChangeBatch | DataFrame | Callable[[], ChangeBatch]
+Given = ChangeBatch | ProductBatch | DataFrame | Callable[[], ChangeBatch]
 _SAMPLE = 4096
 _FAR = 4.0  # how many spreads away from zero a mean must be before it is worth a shift
 
@@ -73,6 +74,8 @@ def with_shifts(view: PlannedView, inputs: Mapping[str, Given]) -> PlannedView |
 def _first_rows(given: Given) -> pa.Table:
     if isinstance(given, DataFrame):
         return given.limit(_SAMPLE).toArrow()
+    if isinstance(given, ProductBatch):  # its values come as often in a few of its rows as in all of them
+        return given.sample(_SAMPLE).rows
     batch = given if isinstance(given, ChangeBatch) else given()
     return batch.rows.slice(0, _SAMPLE)
 

@@ -211,6 +211,7 @@ class Choice:
     why: str = ""
     plan: TreeChoice | ViewTreeChoice | None = None
     shifts: Mapping[str, float] = field(default_factory=dict)  # the number subtracted from each feature (`centring`)
+    rings: Mapping[str, str] = field(default_factory=dict)  # the rings of the user by name, and how to recognise them
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,11 @@ class Definition:
         return self.choice.shifts if self.choice else {}
 
     @property
+    def rings(self) -> Mapping[str, str]:
+        """The rings of the user that the view sums in, by name, and how to recognise them."""
+        return self.choice.rings if self.choice else {}
+
+    @property
     def tree(self) -> TreeChoice | None:
         """What led to the tree of operators that was chosen, if one was."""
         return self.choice.plan if self.choice and isinstance(self.choice.plan, TreeChoice) else None
@@ -264,6 +270,8 @@ class Definition:
         choice: dict[str, Any] | None = None
         if self.choice is not None:
             choice = asdict(self.choice)
+            if not self.choice.rings:
+                del choice["rings"]  # so that plans which were stored before rings still fit
             if self.choice.plan is not None:
                 choice["plan"]["kind"] = next(k for k, plan in _PLANS.items() if isinstance(self.choice.plan, plan))
         fresh = None if self.freshness is None else self.freshness.to_json()

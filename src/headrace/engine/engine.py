@@ -26,7 +26,7 @@ from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
 from headrace.engine.goals import check_goal
 from headrace.engine.handles import Table, View
-from headrace.engine.inputs import columns_of, input_of
+from headrace.engine.inputs import columns_of
 from headrace.engine.kinds import handle_class
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_definition, chain_sql, matrix_columns
@@ -35,6 +35,7 @@ from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
 from headrace.engine.opening import AUTO, BAD_ROWS, OFF, PROCESS, check_options, location_at, one_of
 from headrace.engine.planning import Planner
+from headrace.engine.products import inputs_of
 from headrace.engine.recompute import Recomputer
 from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
 from headrace.engine.scheduler import Scheduler
@@ -51,8 +52,8 @@ from headrace.errors import BadRowsError, HeadraceError
 from headrace.explain.report import Report
 from headrace.learn.learner import Learner
 from headrace.relation.duration import Duration
-from headrace.relation.outer import rows_of
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
+from headrace.rings import registry
 from headrace.runtime.location import SQL_SETTINGS
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
@@ -132,6 +133,7 @@ class Engine:
         except BaseException:
             self._store.close()
             raise
+        registry.watch(self._catalogue)  # the rings of its views keep their names while it is open
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
         self._scheduler = Scheduler(self._next_due, self._lock, self._fire_due)
         self._merging = MergingViews(self._sharing, self._store, self._maintenance, self._lock, self._after_merging)
@@ -512,8 +514,9 @@ class Engine:
         Parameters
         ----------
         changes : {table: Arrow table, pandas DataFrame or Spark DataFrame}, with an optional `__diff` column
-            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion. A matrix of a
-            chain also takes outer products (`hr.outer`).
+            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion. A table that
+            keeps no rows also takes products of parts (`hr.product`); a matrix of a chain takes outer products
+            (`hr.outer`).
         on_bad_rows : overrides the engine's setting for this step.
         source : (name, number) of a micro-batch; a micro-batch that was committed before is skipped.
         """
@@ -530,7 +533,7 @@ class Engine:
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             schemas = {name: self._catalogue.table(name).schema for name in changes}
-            inputs = {name: input_of(schemas[name], rows_of(schemas[name], given)) for name, given in changes.items()}
+            inputs = inputs_of(schemas, changes)
             self._upkeep.make_room()
             step = self._maintenance.step(inputs, mode, source, start)
             self._unshare()
@@ -700,6 +703,7 @@ class Engine:
             self._calibration.stop()
             self._upkeep.stop()
             self._store.close()
+            registry.unwatch(self._catalogue)
             if self._owns_session:
                 self._spark.stop()
 

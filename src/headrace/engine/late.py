@@ -26,6 +26,7 @@ from headrace.relation import kernels
 from headrace.relation.change import REASON, BadRows, ChangeBatch
 from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
+from headrace.relation.product import ProductBatch
 from headrace.relation.schema import TableSchema
 from headrace.runtime.aside import Aside, AsideWriter
 from headrace.runtime.spark import set_aside
@@ -40,13 +41,13 @@ def without_late(
     tables: Mapping[str, TableLayout], inputs: Inputs, watermarks: Mapping[str, int], aside: AsideWriter
 ) -> Iterator[tuple[Inputs, Late]]:
     """Split the inputs of a step by the watermarks before it: the inputs without late rows, and these, set aside."""
-    left: dict[str, ChangeBatch | DataFrame] = {}
+    left: dict[str, ChangeBatch | ProductBatch | DataFrame] = {}
     late: Late = {}
     held: list[DataFrame] = []
     try:
         for name, given in inputs.items():
             layout, mark = tables[name], watermarks.get(name)
-            if mark is None:
+            if mark is None or isinstance(given, ProductBatch):  # a table with a watermark takes no product
                 left[name] = given
                 continue
             if isinstance(given, DataFrame):

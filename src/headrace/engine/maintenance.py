@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.centring import with_shifts
 from headrace.engine.chosen_states import Settled
@@ -20,6 +22,7 @@ from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.filling import can_recompute
 from headrace.engine.goals import Advance, Goals, Moment
 from headrace.engine.late import Late, without_late
+from headrace.engine.products import check_products
 from headrace.engine.programs import Programs
 from headrace.engine.recompute import Recomputer, recomputed
 from headrace.engine.state_budget import StateBudget, changes_of
@@ -32,7 +35,7 @@ from headrace.operators.aggregate import net_change
 from headrace.operators.kernel import ViewChange
 from headrace.operators.traffic import traffic_numbers
 from headrace.plan.native import NeedsCatalyst
-from headrace.relation.change import ChangeBatch
+from headrace.relation.product import ProductBatch
 from headrace.runtime.aside import Aside, AsideWriter
 from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
@@ -68,6 +71,7 @@ class Maintenance:
 
     def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
+        check_products(self._programs, self._catalogue.schemas, inputs)
         inputs = self._step_runner.brought({n: self._catalogue.tables[n].schema for n in inputs}, inputs)
         snapshot = self._store.snapshot
         aside = AsideWriter(str(self._store.location.root), snapshot.version + 1, snapshot.step + 1, self._store.fsync)
@@ -121,7 +125,8 @@ class Maintenance:
             settled = Settled()
             if not self.memory.is_off:
                 settled = self.memory.settled(outcome.result.buckets, again, changes_of(inputs, rows), anew)
-            step = self._commit(rows, outcome, source, start, definitions, advance, settled)
+            stands = {name: given.rows for name, given in inputs.items() if isinstance(given, ProductBatch)}
+            step = self._commit(rows, outcome, source, start, definitions, advance, settled, stands)
         except BaseException:
             self._catalogue.replan(before)
             self._catalogue.leave_out(kept_before)
@@ -202,6 +207,7 @@ class Maintenance:
         definitions: Mapping[str, Any],
         advance: Advance,
         settled: Settled | None = None,
+        stands_for: Mapping[str, int] | None = None,
     ) -> Step:
         settled = settled or Settled()
         result, snapshot, rows = outcome.result, self._store.snapshot, applied or {}
@@ -217,6 +223,8 @@ class Maintenance:
             quarantined=quarantined,
             late={name: late.rows for name, late in outcome.late.items()},
             closed=result.closed,
+            stands_for=dict(stands_for or {}),
+            multiplied_out=result.multiplied,
         )
         buckets = settled.stored(result.buckets) | self._passed(result)
         self._store.commit(
@@ -231,7 +239,9 @@ class Maintenance:
                 rates=watched(snapshot.rates, step.rows, {name: self._rows_after(name, buckets) for name in step.rows}),
                 late=_with_files(snapshot.late, outcome.late),
                 **settled.record(),
-                summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent} | _traffic(result),
+                summary={"text": str(step), "ran": step.ran, "why": step.why, "spent": result.spent}
+                | _multiplied(result)
+                | _traffic(result),
             )
         )
         if advance.undone:
@@ -297,10 +307,15 @@ def _rows_of(inputs: Inputs, outcome: Outcome) -> dict[str, int]:
     return {
         # Only the tasks know how many rows a Spark DataFrame had.
         name: len(given) - quarantined.get(name, 0)
-        if isinstance(given, ChangeBatch)
+        if not isinstance(given, DataFrame)
         else result.seen.get(name, result.passed.get(name, (0, 0))[0])
         for name, given in inputs.items()
     }
+
+
+def _multiplied(result: BucketResult) -> dict[str, Any]:
+    """The entries that views made of products, for EXPLAIN."""
+    return {"multiplied_out": result.multiplied} if result.multiplied else {}
 
 
 def _traffic(result: BucketResult) -> dict[str, Any]:

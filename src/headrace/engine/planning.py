@@ -12,6 +12,7 @@ from headrace.engine.definition import AUTO, Definition, PlannedView
 from headrace.engine.strategies import STRATEGIES, Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, SchemaError, VariableOrderError
+from headrace.rings import registry
 from headrace.sql.session import SqlSession
 from headrace.thrifty.choose import Considered, choose, consider
 from headrace.thrifty.statistics import Statistics
@@ -28,17 +29,18 @@ class Planner:
 
     def plan(self, name: str, definition: Definition, statistics: Statistics) -> PlannedView:
         """Plan a view by what is known of its tables; choices that the definition already holds stay as they are."""
+        registry.check_registered(name, definition.rings)
         query = self._query(name, definition, statistics)
         strategy = self._strategy(query)
         if strategy is None:
-            return self._cheapest(query)
+            return _with_rings(self._cheapest(query), query)
         planned = strategy.plan(query)
         if isinstance(planned, VariableOrderError):
             what = planned.what[:1].lower() + planned.what[1:]
             raise VariableOrderError(f"view {name!r}: {what}", way_out=planned.way_out) from planned
         if isinstance(planned, HeadraceError):
             raise planned
-        return planned
+        return _with_rings(planned, query)
 
     def considered(self, name: str, definition: Definition, statistics: Statistics) -> Considered[Query, PlannedView]:
         """Plan a view by every strategy that can keep it, and estimate what their steps would cost."""
@@ -68,3 +70,15 @@ class Planner:
         """Plan a view by the strategy whose steps are estimated cheapest."""
         best, why = choose(consider(STRATEGIES, query, query.statistics), query, query.statistics)
         return replace(best.plan, definition=best.plan.definition.with_choice(best.strategy.name, why=why))
+
+
+def _with_rings(planned: PlannedView, query: Query) -> PlannedView:
+    """The view with the rings that it sums in written down; refuses other rings than those that made its state."""
+    if not query.rings:
+        return planned
+    found = {name: ring.looks for name, ring in query.rings.items()}
+    for name, looks in query.definition.rings.items():
+        if found.get(name, looks) != looks:
+            raise registry.other_ring(name, looks, found[name])
+    definition = planned.definition
+    return replace(planned, definition=definition.with_choice(definition.strategy, rings=found))

@@ -39,6 +39,7 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, table_arrangement, view_arrangement
 from headrace.runtime.replacing import Replacing
 from headrace.runtime.runwriter import RunWriter
+from headrace.sql.rings import SqlRings
 from headrace.thrifty.strategy import F_SQL
 
 if TYPE_CHECKING:
@@ -237,6 +238,10 @@ class Recomputer:
             session.conf.set(name, value)
         return session
 
+    @cached_property
+    def _rings(self) -> SqlRings:
+        return SqlRings(self._session)
+
     def run(
         self, views: Mapping[str, Recomputed], tables: Mapping[str, TableLayout], changed: Arrangements
     ) -> BucketResult:
@@ -267,6 +272,7 @@ class Recomputer:
                 frame.createOrReplaceTempView(table)
             return store(self._session.sql(view.statement))
 
+        self._rings.make_known(view.statement)
         try:
             return translating_spark_errors(run)
         finally:

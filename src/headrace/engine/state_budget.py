@@ -23,6 +23,7 @@ from headrace.operators.dropping import holdings, needed
 from headrace.operators.tree_view import TreeView
 from headrace.plan.assumptions import UNKNOWN_ROWS
 from headrace.relation.change import ChangeBatch
+from headrace.relation.product import ProductBatch
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, view_arrangement
 from headrace.runtime.runwriter import discard
@@ -341,6 +342,8 @@ def changes_of(inputs: Inputs, rows: Mapping[str, int] | None = None) -> dict[st
         if isinstance(given, ChangeBatch):
             deleted = int(-given.diff[given.diff < 0].sum())
             found[name] = Change(float(given.diff[given.diff > 0].sum()), float(deleted))
+        elif isinstance(given, ProductBatch):
+            found[name] = Change(float(len(given)))  # no view over the table has state that could be dropped
         else:
             found[name] = Change(float(UNKNOWN_ROWS if rows is None else rows[name]))
     return found

@@ -24,6 +24,8 @@ class Step:
     quarantined : bad rows set aside, by table.
     late : rows older than the watermark, set aside, by table.
     closed : groups that became final because their windows closed, by view.
+    stands_for : the rows that the products of a table stand for, by table; `rows` counts the rows of their parts.
+    multiplied_out : entries that were made of products, by view and by what they were made for.
     skipped : True when this micro-batch had been committed before; nothing was done.
     """
 
@@ -38,6 +40,8 @@ class Step:
     skipped: bool = False
     late: dict[str, int] = field(default_factory=dict)
     closed: dict[str, int] = field(default_factory=dict)
+    stands_for: dict[str, int] = field(default_factory=dict)
+    multiplied_out: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The step as plain values for JSON."""
@@ -46,13 +50,17 @@ class Step:
     def __str__(self) -> str:
         if self.skipped:
             return f"step {self.number}: nothing to do, this micro-batch was committed before"
-        rows = ", ".join(f"{_rows(count)} of {table}" for table, count in self.rows.items()) or "no rows"
+        rows = ", ".join(map(self._applied, self.rows)) or "no rows"
         changed = ", ".join(f"{name} {change}" for name, change in self.views.items() if change)
         said = [f"{_rows(count)} of {view} final" for view, count in self.closed.items()]
         for kind, counts in (("bad ", self.quarantined), ("late ", self.late)):
             said += [f"{_rows(count, kind)} of {table} set aside" for table, count in counts.items()]
         took = f"{self.seconds * 1e3:,.1f} ms ({self.ran})"
         return "; ".join([f"step {self.number}: {rows} in {took}", changed or "no view changed", *said])
+
+    def _applied(self, table: str) -> str:
+        said = f"{_rows(self.rows[table])} of {table}"
+        return f"{said} (for {self.stands_for[table]:,})" if table in self.stands_for else said
 
 
 def _rows(count: int, kind: str = "") -> str:

@@ -23,9 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine.inputs import with_catalyst, with_catalyst_here
 from headrace.engine.small_frames import collected, few_rows
-from headrace.errors import StepFailedError
+from headrace.errors import BadRowsError, StepFailedError
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.change import ChangeBatch
+from headrace.relation.product import ProductBatch
 from headrace.relation.schema import TableSchema, ddl
 from headrace.runtime.aside import Aside, Found, named_once
 from headrace.runtime.inline import run_inline
@@ -42,7 +43,7 @@ DRIVER_ROWS = 1_000_000
 LOCAL_DRIVER_ROWS = 2_000_000
 
 NOT_COMMITTED = "the step failed in Spark and was not committed"
-Inputs = Mapping[str, ChangeBatch | DataFrame]
+Inputs = Mapping[str, ChangeBatch | ProductBatch | DataFrame]
 T = TypeVar("T")
 
 
@@ -78,10 +79,21 @@ class StepRunner:
 
     def brought(self, tables: Mapping[str, TableSchema], inputs: Inputs) -> Inputs:
         """The inputs of a step, with those DataFrames as batches that the driver can take."""
-        return {name: self._brought(tables[name], given) for name, given in inputs.items()}
+        found = {name: self._brought(tables[name], given) for name, given in inputs.items()}
+        products = [name for name, given in found.items() if isinstance(given, ProductBatch)]
+        frames = [name for name, given in found.items() if isinstance(given, DataFrame)]
+        if products and frames:
+            raise BadRowsError(
+                f"a step with products runs in the driver, and was given a product for {', '.join(products)}, and for "
+                f"{', '.join(frames)} a Spark DataFrame that stays in Spark",
+                way_out="apply them as two steps, or collect a small DataFrame with toArrow()",
+            )
+        return found
 
-    def _brought(self, table: TableSchema, given: ChangeBatch | DataFrame) -> ChangeBatch | DataFrame:
-        if isinstance(given, ChangeBatch) or self.executor == "spark":
+    def _brought(
+        self, table: TableSchema, given: ChangeBatch | ProductBatch | DataFrame
+    ) -> ChangeBatch | ProductBatch | DataFrame:
+        if not isinstance(given, DataFrame) or self.executor == "spark":
             return given
         if self.executor == "auto" and not self.driver_rows:
             return given
@@ -126,12 +138,17 @@ class StepRunner:
     def _place(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
         with_frames = any(isinstance(given, DataFrame) for given in inputs.values())
         catalyst = sorted({view.name for task in program.tables for view in task.views if view.prefix is not None})
-        rows = sum(len(given) for given in inputs.values() if isinstance(given, ChangeBatch))
-        if self.executor == "inline" or (self.executor == "auto" and not with_frames and rows <= self.driver_rows):
+        rows = sum(len(given) for given in inputs.values() if not isinstance(given, DataFrame))
+        # Products are small as long as they are in parts, and these have to be in one place to be multiplied.
+        has_products = any(isinstance(given, ProductBatch) for given in inputs.values())
+        in_driver = self.executor == "inline" or has_products
+        if in_driver or (self.executor == "auto" and not with_frames and rows <= self.driver_rows):
             changed = f"{rows:,} changed {'row is' if rows == 1 else 'rows are'}"
             why = (
                 'the executor is "inline"'
                 if self.executor == "inline"
+                else "the parts of a product are in the driver, and stay there"
+                if has_products
                 else f"{changed} fewer than a Spark job is worth ({self.driver_rows:,})"
             )
             if catalyst and not with_frames:
@@ -141,10 +158,10 @@ class StepRunner:
         # Asked of the JVM only for a job, because the answer takes as long as a small step.
         tasks = self.spark.sparkContext.defaultParallelism
         if not with_frames and not catalyst:
-            batches = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
+            rows_of = {name: given for name, given in inputs.items() if isinstance(given, ChangeBatch)}
             why = f"{rows:,} changed rows as a file, of which {tasks} tasks take a part; one exchange of packed changes"
             return Outcome(
-                _settled(program, lambda ready: run_from_files(self.spark, ready, batches, tasks)), "job", why, {}
+                _settled(program, lambda ready: run_from_files(self.spark, ready, rows_of, tasks)), "job", why, {}
             )
         reason = (
             "a large Spark DataFrame stays in Spark"
@@ -154,7 +171,8 @@ class StepRunner:
         written: list[str] = []
         try:
             frames = {
-                task.name: self._frame(program, task, inputs[task.name], views, written) for task in program.tables
+                task.name: self._frame(program, task, _rows(inputs[task.name]), views, written)
+                for task in program.tables
             }
             why = f"{reason}; one exchange of packed changes by bucket"
             return Outcome(
@@ -164,8 +182,12 @@ class StepRunner:
             for path in written:
                 Path(path).unlink(missing_ok=True)
 
-    def _local(self, task: TableTask, given: ChangeBatch | DataFrame, views: Mapping[str, AnalysedView]) -> ChangeBatch:
+    def _local(
+        self, task: TableTask, given: ChangeBatch | ProductBatch | DataFrame, views: Mapping[str, AnalysedView]
+    ) -> ChangeBatch | ProductBatch:
         """An input in the driver, with the columns that Catalyst evaluates."""
+        if isinstance(given, ProductBatch):
+            return given
         if isinstance(given, DataFrame):
             return collected(task.columns(), translating_spark_errors(with_catalyst(task, given, views).toArrow))
         if all(view.prefix is None for view in task.views):
@@ -191,6 +213,11 @@ class StepRunner:
             given = self.spark.read.schema(ddl(task.layout.schema.change_columns)).parquet(path)
         frame = given
         return translating_spark_errors(lambda: with_catalyst(task, frame, views))
+
+
+def _rows(given: ChangeBatch | ProductBatch | DataFrame) -> ChangeBatch | DataFrame:
+    assert not isinstance(given, ProductBatch), "steps with products run in the driver"
+    return given
 
 
 def _settled(program: Program, run: Callable[[Program], BucketResult]) -> BucketResult:

@@ -7,7 +7,7 @@ is ever made for a single row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,9 @@ from headrace.rings import Group, Payload
 
 Lifting = Callable[[Positions, Positions, int], Payload]
 """(positions of rows, the group of each, number of groups) -> the sum of each group."""
+
+Scope = Hashable
+"""What a payload covers of the answer's: the features, or the factors of sums, of some relations or columns."""
 
 
 class Algebra(Protocol):
@@ -59,4 +62,41 @@ class Algebra(Protocol):
         groups: int,
     ) -> Payload:
         """Multiply, for each row, the elements that `index` picks from the factors, and sum the products by group."""
+        ...
+
+    # A factor of a product covers less than the view whose change it is part of. So what is below is as above, but for
+    # any scope instead of that of a view.
+
+    def scope(self, view: int) -> Scope:
+        """What the payload of a view covers."""
+        ...
+
+    def scope_of_part(self, leaf: int, keys: Collection[int], arguments: Collection[int]) -> Scope:
+        """What a part of a row covers that has some of the keys and arguments of its source, by number."""
+        ...
+
+    def joined_scope(self, scopes: Sequence[Scope], lifted: Sequence[str]) -> Scope:
+        """What a product of payloads covers in which some variables are lifted."""
+        ...
+
+    def group_of(self, scope: Scope) -> Group:
+        """The group of the payloads of a scope."""
+        ...
+
+    def lifting_part(self, leaf: int, scope: Scope, rows: Evaluated) -> Lifting:
+        """Prepare parts of rows to be lifted, as `lifting` does for rows."""
+        ...
+
+    def product_sum(
+        self,
+        scopes: Sequence[Scope],
+        target: Scope,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        names: Sequence[str],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        """Multiply and sum elements of some scopes, as `multiply` does for views; `names` are those of the lifted."""
         ...

@@ -6,14 +6,14 @@ number. Most products are far smaller, so factors are multiplied exactly only wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import ArithmeticOverflowError
-from headrace.factorized.algebra import Lifting
+from headrace.factorized.algebra import Lifting, Scope
 from headrace.factorized.maintenance import Statement
 from headrace.operators.kernel import Evaluated
 from headrace.relation.kernels import Positions
@@ -49,6 +49,34 @@ class CountAlgebra:
         statement: Statement,
         payloads: Sequence[Payload],
         index: NDArray[np.int64],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
+        return self.product_sum((), (), payloads, index, (), lifted, group_of, groups)
+
+    def scope(self, view: int) -> Scope:
+        return ()
+
+    def scope_of_part(self, leaf: int, keys: Collection[int], arguments: Collection[int]) -> Scope:
+        return ()
+
+    def joined_scope(self, scopes: Sequence[Scope], lifted: Sequence[str]) -> Scope:
+        return ()
+
+    def group_of(self, scope: Scope) -> Integer:
+        return COUNT
+
+    def lifting_part(self, leaf: int, scope: Scope, rows: Evaluated) -> Lifting:
+        return self.lifting(leaf, rows)
+
+    def product_sum(
+        self,
+        scopes: Sequence[Scope],
+        target: Scope,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        names: Sequence[str],
         lifted: Sequence[NDArray[np.float64]],
         group_of: Positions,
         groups: int,

@@ -39,7 +39,7 @@ def delta(
         if probe.beside:
             payloads |= intersect(variables, matches, found, order)
         else:
-            payloads[probe.slot] = _join(found[0].group, variables, found[0].keys, probe, matches, found[0].runs, order)
+            payloads[probe.slot] = join(found[0].group, variables, found[0].keys, probe, matches, found[0].runs, order)
         if not matches.rows:
             return None
     for slot, view in enumerate(statement.factors):
@@ -58,7 +58,7 @@ def delta(
     return run.take(np.flatnonzero(~zero)) if zero.any() else run
 
 
-def _join(
+def join(
     group: Group,
     variables: Variables,
     keys: tuple[str, ...],

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.factorized.algebra import Algebra
+from headrace.factorized.algebra import Algebra, Scope
 from headrace.factorized.bucket import Bucket, part_name
 from headrace.factorized.maintenance import MaintenancePlan, Stage, View, indicated, passed_on
 from headrace.factorized.matches import grouped
 from headrace.factorized.mixed_answer import VALUES, MixedAnswer
 from headrace.factorized.moments import MomentsAlgebra
+from headrace.factorized.products import Part, Product, arrived, input_of, labelled
 from headrace.operators.delta import split
 from headrace.operators.kernel import (
     Evaluated,
@@ -29,6 +30,7 @@ from headrace.operators.kernel import (
     InOnePass,
     Lifted,
     MapSide,
+    PartRows,
     Reduced,
     Sent,
     State,
@@ -200,12 +202,14 @@ class JoinView(ViewKernel):
     def _lift_leaf(self, source: str, leaf: int, rows: Evaluated, buckets: int) -> dict[int, Run]:
         names, view = self._source(source).variable_names, self.plan.views[leaf]
         partition = self.plan.stages[view.stage].partition
+        keys, scope = view.orders[0], self.algebra.scope(leaf)
         if view.replicated:
-            run = self._leaf_run(leaf, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
+            run = self._leaf_run(leaf, keys, scope, names, rows, np.zeros(len(rows.diff), np.int32), 1)[0]
             # Without a variable to spread the work by, one bucket does all of it.
             return dict.fromkeys(range(1 if partition is None else buckets), run)
         codes = self._codes(partition, names, rows, buckets)
-        return {b: run for b, run in self._leaf_run(leaf, names, rows, codes, buckets).items() if run.rows}
+        found = self._leaf_run(leaf, keys, scope, names, rows, codes, buckets)
+        return {b: run for b, run in found.items() if run.rows}
 
     def _values(self, source: str, rows: Evaluated, buckets: int) -> dict[int, Run]:
         """The values of categories that this source is the first to have, on their way to the answer."""
@@ -236,17 +240,24 @@ class JoinView(ViewKernel):
         return rows if there is None or there.all() else rows.take(np.flatnonzero(there))
 
     def _leaf_run(
-        self, leaf: int, names: tuple[str, ...], rows: Evaluated, codes: NDArray[np.int32], buckets: int
+        self,
+        leaf: int,
+        keys: tuple[str, ...],
+        scope: Scope,
+        names: tuple[str, ...],
+        rows: Evaluated,
+        codes: NDArray[np.int32],
+        buckets: int,
     ) -> dict[int, Run]:
-        view = self.plan.views[leaf]
-        keys = {name: self.variables.encode(name, rows.keys[names.index(name)]) for name in view.keys}
-        words = self.variables.key(keys, view.orders[0], len(rows.diff))
+        """Lift and sum rows of a leaf, or the parts of its rows that have some of its keys and of what it covers."""
+        encoded = {name: self.variables.encode(name, rows.keys[names.index(name)]) for name in keys}
+        words = self.variables.key(encoded, keys, len(rows.diff))
         texts = {
             name: rows.keys[names.index(name)]
-            for name in view.keys
+            for name in keys
             if name in self.plan.shown and self.variables.kinds[name].type.kind == "string"
         }
-        lifting = self.algebra.lifting(leaf, rows)
+        lifting = self.algebra.lifting_part(leaf, scope, rows)
         order, starts = np.empty(len(codes), np.int64), np.empty(buckets + 1, np.int64)
         kernels.split_by(codes, buckets, order, starts)
         out = {}
@@ -259,6 +270,44 @@ class JoinView(ViewKernel):
                 out[bucket] = Run(heads, payload, stored)
         return out
 
+    # -- products -----------------------------------------------------------------------------------------------------
+
+    @property
+    def product_refusal(self) -> str:
+        return "it has categories, whose levels and pairs of levels are told by rows" if self.categories else ""
+
+    def lift_product(self, source: str, parts: Sequence[PartRows], term: str, buckets: int) -> Lifted:
+        leaf = self.plan.by_relation[source].leaf
+        there = [replace(part, rows=self._taking_part(source, leaf, part.rows)) for part in parts]
+        if not all(len(part.rows.diff) for part in there):
+            return {}
+        lifted: Lifted = {}
+        for name, view in {source: leaf, **{indicated(i): i for i in self.plan.indicators.get(source, ())}}.items():
+            for bucket, product in self._lift_parts(source, view, there, buckets).items():
+                lifted.setdefault(bucket, {}).update(labelled(name, {term: product}))
+        return lifted
+
+    def _lift_parts(self, source: str, leaf: int, parts: Sequence[PartRows], buckets: int) -> dict[int, Product]:
+        """A product by bucket: the part that has the variable of the buckets is split, and all get the others."""
+        names, view = self._source(source).variable_names, self.plan.views[leaf]
+        partition = self.plan.stages[view.stage].partition
+        targets = range(1 if partition is None else buckets)
+        found: list[dict[int, Part]] = []
+        for part in parts:
+            own = [names[number] for number in part.keys]
+            keys = tuple(name for name in view.orders[0] if name in own)
+            # An indicator projection counts rows, so its payload covers nothing.
+            scope = self.algebra.scope_of_part(leaf, part.keys, part.arguments if not view.indicator else ())
+            count = len(part.rows.diff)
+            if not view.replicated and partition in own:
+                codes = self._codes(partition, names, part.rows, buckets)
+                runs = self._leaf_run(leaf, keys, scope, names, part.rows, codes, buckets)
+            else:
+                run = self._leaf_run(leaf, keys, scope, names, part.rows, np.zeros(count, np.int32), 1)[0]
+                runs = dict.fromkeys(targets, run)
+            found.append({b: Part(run.words, run.payload, run.values, keys, scope) for b, run in runs.items()})
+        return {b: tuple(part[b] for part in found) for b in targets if all(b in part for part in found)}
+
     def reduce(
         self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()
     ) -> Reduced:
@@ -269,9 +318,13 @@ class JoinView(ViewKernel):
         for part in (part for part in self.plan.stages if part.level == stage):
             here |= {trigger.relation for trigger in part.triggers}
             self._run(part, bucket, state, incoming, done)
-        for name in incoming.keys() - here:  # changes for a later stage in the same bucket
-            group = COUNT if name == VALUES else self.algebra.group(self._view_of(name))
-            done.sent.append(Sent(stage + 1, bucket, name, merge(group, list(incoming[name]))))
+        for label in sorted(label for label in incoming if input_of(label) not in here):
+            # These are changes for a later stage in the same bucket.
+            if label != input_of(label):
+                done.sent.extend(Sent(stage + 1, bucket, label, part) for part in incoming[label])
+                continue
+            group = COUNT if label == VALUES else self.algebra.group(self._view_of(label))
+            done.sent.append(Sent(stage + 1, bucket, label, merge(group, list(incoming[label]))))
         return done
 
     def _view_of(self, name: str) -> int:
@@ -279,18 +332,28 @@ class JoinView(ViewKernel):
 
     def _run(self, stage: Stage, bucket: int, state: State, incoming: Incoming, done: Reduced) -> None:
         work = Bucket(self.plan, stage, self.algebra, self.variables, state)
-        work.run(incoming)
+        work.run(*arrived(incoming))
         runs, live = work.kept()
         for part, run in runs.items():
             if bucket == 0 or part not in self._shared:  # one bucket stores what all share
                 done.runs[part], done.live[part] = run, live[part]
+        for view, entries in work.multiplied.items():
+            if bucket == 0 or part_name(view, 0) not in self._shared:
+                name = self.plan.views[view].name
+                done.multiplied[name] = done.multiplied.get(name, 0) + entries
         changes = work.root()
-        if not changes and not work.mixed:
+        if not changes and not work.mixed and not work.products:
             return
+        outgoing: Lifted = {}
         if stage.root == self.plan.root:
             outgoing = self.answer.split(work.mixed or changes, self.buckets)
         else:
-            outgoing = self._pass_on(stage, merge(self.algebra.group(stage.root), changes))
+            if changes:
+                outgoing = self._pass_on(stage, merge(self.algebra.group(stage.root), changes))
+            for number, product in enumerate(work.products):
+                # Buckets have their own products, and all of them may meet in one.
+                for target, parts in self._pass_on_parts(stage, product, f"{bucket}.{number}").items():
+                    outgoing.setdefault(target, {}).update(parts)
         for target, parts in outgoing.items():
             done.sent.extend(Sent(stage.level + 1, target, part, run) for part, run in parts.items())
 
@@ -303,6 +366,24 @@ class JoinView(ViewKernel):
             return {bucket: {name: change} for bucket in targets}
         lead = change.words[self.variables.slices(view.orders[0])[partition]][0]
         return {bucket: {name: piece} for bucket, piece in split(change, self.buckets, lead).items()}
+
+    def _pass_on_parts(self, stage: Stage, product: Product, term: str) -> Lifted:
+        """Send a product in the change of a stage's view to the buckets of the stage that reads it."""
+        view, name = self.plan.views[stage.root], passed_on(stage.root)
+        partition = self.plan.stages[view.stage].partition
+        targets = range(self.buckets) if partition is not None else range(1)
+        found: list[dict[int, Part]] = []
+        for part in product:
+            if view.replicated or partition not in part.keys:
+                found.append(dict.fromkeys(targets, part))
+                continue
+            lead = part.words[self.variables.slices(part.keys)[partition]][0]
+            pieces = split(part, self.buckets, lead)
+            found.append(
+                {b: replace(part, words=p.words, payload=p.payload, values=p.values) for b, p in pieces.items()}
+            )
+        every = {b: tuple(part[b] for part in found) for b in targets if all(b in part for part in found)}
+        return {b: labelled(name, {term: parts}) for b, parts in every.items()}
 
 
 def _word(words: Words, at: int) -> NDArray[np.uint64]:

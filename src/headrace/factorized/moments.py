@@ -7,7 +7,7 @@ of these payloads: they are keys of the views below the answer (`categories`), a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.factorized.algebra import Lifting
+from headrace.factorized.algebra import Lifting, Scope
 from headrace.factorized.categories import carried
 from headrace.factorized.maintenance import MaintenancePlan, Statement
 from headrace.operators.kernel import Evaluated
@@ -97,7 +97,10 @@ class MomentsAlgebra:
         return there
 
     def lifting(self, leaf: int, rows: Evaluated) -> Lifting:
-        lifted = self.plan.views[leaf].lifted
+        return self.lifting_part(leaf, self.plan.views[leaf].lifted, rows)
+
+    def lifting_part(self, leaf: int, scope: Scope, rows: Evaluated) -> Lifting:
+        lifted = _features(scope)
         values = np.empty((len(lifted), len(rows.diff)))
         for i, name in enumerate(lifted):
             np.subtract(self._column(leaf, name, rows), self.shifts.get(name, 0.0), out=values[i])
@@ -120,21 +123,53 @@ class MomentsAlgebra:
         group_of: Positions,
         groups: int,
     ) -> Payload:
+        scopes = [self.features(view) for view in statement.factors]
+        names, target = self.plan.views[statement.target].lifted, self.features(statement.target)
+        return self.product_sum(scopes, target, payloads, index, names, lifted, group_of, groups)
+
+    def scope(self, view: int) -> Scope:
+        return self.features(view)
+
+    def scope_of_part(self, leaf: int, keys: Collection[int], arguments: Collection[int]) -> Scope:
+        columns = self._columns(leaf)
+        return tuple(name for name in self.plan.views[leaf].lifted if columns.index(name) in keys)
+
+    def joined_scope(self, scopes: Sequence[Scope], lifted: Sequence[str]) -> Scope:
+        return (*(name for scope in scopes for name in _features(scope)), *lifted)
+
+    def group_of(self, scope: Scope) -> Covariance:
+        return Covariance(len(_features(scope)))
+
+    def product_sum(
+        self,
+        scopes: Sequence[Scope],
+        target: Scope,
+        payloads: Sequence[Payload],
+        index: NDArray[np.int64],
+        names: Sequence[str],
+        lifted: Sequence[NDArray[np.float64]],
+        group_of: Positions,
+        groups: int,
+    ) -> Payload:
         factors: list[NDArray[np.float64] | Liftable] = [payload[0] for payload in payloads]
-        names = [self.features(view) for view in statement.factors]
-        target = self.plan.views[statement.target]
+        features = [_features(scope) for scope in scopes]
         if lifted:
-            shift = np.array([[self.shifts.get(name, 0.0)] for name in target.lifted])
+            shift = np.array([[self.shifts.get(name, 0.0)] for name in names])
             values = np.ascontiguousarray(np.stack(lifted) - shift)
-            if not any(names):  # only counts: the multiplicity of each row
+            if not any(features):  # only counts: the multiplicity of each row
                 times = np.prod([payload[0][at, 0] for payload, at in zip(payloads, index, strict=True)], axis=0)
                 return (lift_sum(values, times.astype(np.int64), group_of, groups),)
             factors.append(Liftable(values))
-            names.append(target.lifted)
+            features.append(tuple(names))
             index = np.concatenate([index, np.arange(index.shape[1])[None, :]])
-        product = product_sum(factors, [len(name) for name in names], index, group_of, groups)
-        have = tuple(name for part in names for name in part)
-        wanted = self.features(statement.target)
+        product = product_sum(factors, [len(own) for own in features], index, group_of, groups)
+        have, wanted = tuple(name for own in features for name in own), _features(target)
         if have == wanted:
             return (product,)
         return (permuted(product, len(have), [have.index(name) for name in wanted]),)
+
+
+def _features(scope: Scope) -> tuple[str, ...]:
+    """The scope of a covariance triple: its features, in order."""
+    assert isinstance(scope, tuple)
+    return scope

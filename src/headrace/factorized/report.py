@@ -80,7 +80,7 @@ def report(planned: Planned, algebra: Algebra, subject: Subject, *, proposal: st
         sections=[
             Section("plan", (*join.shape(), Fact("evaluated", "by {}: {}".format(*subject.evaluated)), join.table())),
             Section("stages", tuple(join.stages(exchanges, proposal))),
-            last_step(subject.last_step),
+            last_step(subject.last_step, *_multiplied_out(subject)),
             Section(THEORY, tuple(join.theory(order))),
         ],
         graph=join.graph(),
@@ -327,6 +327,13 @@ class _Join:
         relation = str(view.relation)
         kind = "static" if relation in self.static else "table"
         return Drawn(f"relation {relation}", kind, layer, (relation,), (), f"relation {relation}")
+
+
+def _multiplied_out(subject: Subject) -> Iterator[Fact]:
+    """Where the last step made entries of products, which cost more than their parts."""
+    made: Mapping[str, int] = subject.last_step.get("multiplied_out", {}).get(subject.name, {})
+    for i, (what, entries) in enumerate(made.items()):
+        yield Fact("" if i else "products", f"multiplied out: {what}, {counted(entries, 'entry', 'entries')}")
 
 
 def _stage(plan: MaintenancePlan, stage: Stage) -> dict[str, Any]:

@@ -105,10 +105,14 @@ def _without_residue(
     if layout.ring.exact or not gone.any():
         return touched, after
     change = layout.ring.negate(before)
-    payload = tuple(np.where(gone, whole, delta) for whole, delta in zip(change, touched.payload, strict=True))
     nothing = layout.ring.zeros(touched.rows)
-    cleared = tuple(np.where(gone, zero, value) for zero, value in zip(nothing, after, strict=True))
+    payload, cleared = _where(gone, change, touched.payload), _where(gone, nothing, after)
     return Run(touched.words, payload, touched.values), cleared
+
+
+def _where(mask: NDArray[np.bool_], true: Payload, false: Payload) -> Payload:
+    """Elements of one payload where a mask holds, of another elsewhere; columns may have several numbers an element."""
+    return tuple(np.where(mask if a.ndim == 1 else mask[:, None], a, b) for a, b in zip(true, false, strict=True))
 
 
 def read(layout: ViewLayout, state: State) -> pa.Table:
@@ -203,7 +207,9 @@ def _same_sums(layout: ViewLayout, before: Payload, after: Payload) -> NDArray[n
             same &= (old[0] > 0) == (new[0] > 0)  # this count only decides whether a sum is NULL
             continue
         for a, b in zip(old, new, strict=True):
-            same &= a == b
+            equal = a == b
+            # A ring of the user may have columns of several numbers an element.
+            same &= equal if equal.ndim == 1 else equal.all(axis=1)
     return same
 
 
@@ -216,6 +222,8 @@ def _count_shown(layout: ViewLayout, part: Component) -> bool:
             for a in layout.plan.aggregates
         )
     assert part.argument is not None
+    if part.role == "complete":
+        return False
     if part.role == "present":
         return bool(layout.functions(part.argument) & counted)
     if part.role == "distinct":

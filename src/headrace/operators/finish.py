@@ -16,7 +16,7 @@ from headrace.errors import ArithmeticOverflowError
 from headrace.operators.average import decimal_averages, double_averages
 from headrace.operators.layout import DISTINCT, SPREADS, ViewLayout
 from headrace.operators.variance import spread
-from headrace.plan.view import Aggregate
+from headrace.plan.view import IN_RING, Aggregate
 from headrace.relation.keys import bitmap, decimals_of_halves
 from headrace.relation.run import Run
 from headrace.relation.types import SqlType
@@ -49,6 +49,8 @@ def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], 
     if function in ("min", "max"):
         assert index is not None
         return extremes[function, index]
+    if function == IN_RING:
+        return _in_ring(layout, aggregate, parts)
     counted, summed = ("distinct", "distinct_sum") if function in DISTINCT else ("present", "sum")
     count_at = None if index is None else layout.component(counted, index, aggregate.others)
     count: NDArray[np.int64] = parts[0 if count_at is None else count_at][0].astype(np.int64)
@@ -70,6 +72,16 @@ def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], 
     if not averaged:
         return _exact_sum(aggregate, ring, parts[sum_at], count == 0)
     return _exact_average(aggregate, ring, parts[sum_at], count, layout.plan.arguments[index].type.scale)
+
+
+def _in_ring(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload]) -> pa.Array:
+    """A sum in a ring of the user, as the ring shows it; NULL where no row has all arguments."""
+    ring, own = aggregate.ring, (aggregate.argument, aggregate.others)
+    assert ring is not None
+    at, count_at = layout.component("product", *own, ring), layout.component("complete", *own)
+    assert at is not None
+    count = parts[0 if count_at is None else count_at][0].astype(np.int64)
+    return ring.show(parts[at], count == 0, aggregate.type.arrow)
 
 
 def _double(aggregate: Aggregate, values: NDArray[np.float64], count: NDArray[np.int64], averaged: bool) -> pa.Array:

@@ -66,6 +66,18 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class PartRows:
+    """A map side, evaluated on a part of a product: rows, with those keys and arguments that read the part.
+
+    Where another part is read, a key is a constant that nobody looks at, and an argument is NULL.
+    """
+
+    rows: Evaluated
+    keys: frozenset[int]  # by number
+    arguments: frozenset[int]
+
+
+@dataclass(frozen=True)
 class ViewChange:
     """How many rows (or groups) were inserted, deleted and updated: in a view by a step, or through an operator.
 
@@ -145,6 +157,7 @@ class Reduced:
     groups: int = 0  # how many groups the changes of an aggregate belonged to
     traffic: dict[str, Traffic] = field(default_factory=dict)  # what went through each operator
     fed: dict[str, dict[str, Traffic]] = field(default_factory=dict)  # what other views were given, by operator
+    multiplied: dict[str, int] = field(default_factory=dict)  # entries made of products, by what they were made for
 
 
 @dataclass(frozen=True)
@@ -211,6 +224,15 @@ class ViewKernel(Protocol):
     def lift(self, source: str, rows: Evaluated, buckets: int) -> Lifted:
         """Lift and sum changed rows, by bucket."""
         ...
+
+    @property
+    def product_refusal(self) -> str:
+        """Why the view cannot take products of rows in their parts (`relation.product`); empty if it can."""
+        return 'it is kept by rows, and not by a tree of views over a join (strategy="factorized")'
+
+    def lift_product(self, source: str, parts: Sequence[PartRows], term: str, buckets: int) -> Lifted:
+        """Lift and sum a product of rows part by part; `term` tells it from other products of the step."""
+        raise AssertionError(f"products are refused before they get here: {self.product_refusal}")
 
     def reduce(
         self, stage: int, bucket: int, state: State, incoming: Incoming, waiting: Collection[str] = ()

@@ -4,7 +4,8 @@ COUNT, SUM, AVG and the variances are made of sums, so they live together in one
 count and, per argument, a count of the values present, a sum in the ring of its type and a sum of squares. MIN, MAX and
 aggregates of DISTINCT values are not sums over rows: for each of their arguments an *ordered arrangement* maps (group,
 value) to a count. MIN and MAX are the first and the last value whose count is positive; the number of such values and
-their sum are kept in the payload.
+their sum are kept in the payload. A sum in a ring of the user is a part of the payload, with a count of the rows that
+have all of its arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headrace.plan.expression import Expression
-from headrace.plan.view import ViewPlan
+from headrace.plan.view import IN_RING, ViewPlan
 from headrace.relation.keys import KeyLayout
 from headrace.rings import COUNT, Compensated, Group, Integer, Product
 
@@ -28,10 +29,10 @@ _WIDE = Compensated(3)  # the ring of the two large numbers that a variance subt
 class Component:
     """One part of the payload: what it sums, over which argument."""
 
-    role: str  # rows | present | sum | squares | distinct | distinct_sum
+    role: str  # rows | present | sum | squares | distinct | distinct_sum | complete | product
     argument: int | None
     ring: Group
-    others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...)
+    others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...), or of a product
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,15 @@ class ViewLayout:
                 parts.append(Component("distinct_sum", index, sum_ring(argument)))
         for first, *others in self.combined:
             parts.append(Component("distinct", first, COUNT, tuple(others)))
-        return tuple(parts)
+        for aggregate in self.plan.aggregates:
+            if aggregate.function == IN_RING:
+                assert aggregate.argument is not None
+                assert aggregate.ring is not None
+                over = (aggregate.argument, *aggregate.others)
+                if any(self.plan.arguments[i].nullable for i in over):
+                    parts.append(Component("complete", aggregate.argument, COUNT, aggregate.others))
+                parts.append(Component("product", aggregate.argument, aggregate.ring, aggregate.others))
+        return tuple(dict.fromkeys(parts))
 
     def functions(self, argument: int) -> frozenset[str]:
         """The functions that the view computes of this argument alone."""
@@ -90,8 +99,8 @@ class ViewLayout:
     @cached_property
     def combined(self) -> tuple[tuple[int, ...], ...]:
         """The arguments of each COUNT(DISTINCT a, b, ...), whose combinations have an arrangement."""
-        found = {(a.argument, *a.others) for a in self.plan.aggregates if a.argument is not None and a.others}
-        return tuple(sorted(found))
+        several = (a for a in self.plan.aggregates if a.others and a.function != IN_RING)
+        return tuple(sorted({(a.argument, *a.others) for a in several if a.argument is not None}))
 
     @cached_property
     def values(self) -> dict[str, tuple[int, ...]]:
@@ -112,10 +121,12 @@ class ViewLayout:
         wanted = set(functions)
         return tuple(i for i in range(len(self.plan.arguments)) if self.functions(i) & wanted)
 
-    def component(self, role: str, argument: int | None, others: tuple[int, ...] = ()) -> int | None:
+    def component(
+        self, role: str, argument: int | None, others: tuple[int, ...] = (), ring: Group | None = None
+    ) -> int | None:
         """Find a component; None if there is none (an argument that is never NULL needs no count of its own)."""
         for i, part in enumerate(self.components):
-            if (part.role, part.argument, part.others) == (role, argument, others):
+            if (part.role, part.argument, part.others) == (role, argument, others) and ring in (None, part.ring):
                 return i
         return None
 

@@ -19,6 +19,7 @@ from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression
 from headrace.plan.tree import FLAG, Aggregation, Feed, Join, JoinKind, Tree
 from headrace.rings import Integer
+from headrace.rings.named import NamedRing
 
 _LONGEST = 120  # characters of a name: expressions over expressions could double with every operator
 # A literal, or a word (perhaps quoted, or of several parts) that is no number and no function.
@@ -133,6 +134,10 @@ def payload_words(layout: ViewLayout) -> str:
             words.append(f"count of the different {'combinations' if part.others else 'values'}{argument}")
         elif part.role == "distinct_sum":
             words.append(f"sum of the different values{argument}")
+        elif part.role == "complete":
+            words.append(f"count of rows with all{argument}")
+        elif isinstance(part.ring, NamedRing):
+            words.append(f"sum in {part.ring.name}{argument}")
         elif part.role == "squares":
             words.append(f"sum of the squares{argument} with its rounding error")
         elif isinstance(part.ring, Integer):

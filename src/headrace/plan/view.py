@@ -15,6 +15,9 @@ from headrace.plan.expression import Expression
 from headrace.plan.join import JoinPlan
 from headrace.plan.rows import JoinedRows
 from headrace.relation.types import SqlType
+from headrace.rings.named import NamedRing
+
+IN_RING = "ring"  # the function of an aggregate that sums products in a ring of the user
 
 
 class Shape(Enum):
@@ -31,11 +34,13 @@ class Aggregate:
 
     # count | sum | avg | min | max | var_pop | var_samp | stddev_pop | stddev_samp
     # count_distinct | sum_distinct | avg_distinct
+    # ring: the sum, in a ring of the user, of the products of all arguments
     function: str
     argument: int | None
     type: SqlType
     sql: str
-    others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...)
+    others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...), or of a product
+    ring: NamedRing | None = None
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,8 @@ class ViewPlan:
     def tables(self) -> tuple[str, ...]:
         """The tables that the view reads."""
         return self.over.tables
+
+    @property
+    def rings(self) -> tuple[NamedRing, ...]:
+        """The rings of the user that the view sums in."""
+        return tuple(dict.fromkeys(a.ring for a in self.aggregates if a.ring is not None))

@@ -1,6 +1,6 @@
 """Rings: the algebra of payloads. One ring per file; `base` has the protocols, `laws` what they must obey."""
 
-from headrace.rings.base import Gathering, Group, Payload, Ring, concatenate, gathers, take
+from headrace.rings.base import Gathering, Group, Monoid, Payload, Ring, Semiring, concatenate, gathers, take
 from headrace.rings.covariance import Covariance
 from headrace.rings.double import Compensated
 from headrace.rings.integer import COUNT, Integer
@@ -19,10 +19,12 @@ __all__ = [
     "Group",
     "Integer",
     "MixedCovariance",
+    "Monoid",
     "Payload",
     "Product",
     "Relational",
     "Ring",
+    "Semiring",
     "Vector",
     "concatenate",
     "gathers",

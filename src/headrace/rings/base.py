@@ -1,8 +1,9 @@
 """The algebra that payloads obey, as protocols over whole arrays of payloads.
 
 A payload array of n elements is a tuple of NumPy columns of length n: no Python object ever stands for one
-payload. There are two rungs. Arrangements, merges and exchanges only add and negate, so they ask for a `Group`;
-joins also multiply, so they ask for a `Ring`. Every operation takes and returns whole arrays.
+payload. There are rungs. Arrangements, merges and exchanges only add and negate, so they ask for a `Group`; joins also
+multiply, so they ask for a `Ring`. Where rows are only inserted nothing is ever negated, and a `Semiring` is enough.
+Every operation takes and returns whole arrays.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Positions: TypeAlias = NDArray[np.int64]
 
 
 @runtime_checkable
-class Group(Protocol):
-    """A commutative group of payloads: what is needed to add up changes."""
+class Monoid(Protocol):
+    """A commutative monoid of payloads: what is needed to add up rows that stay."""
 
     @property
     def dtypes(self) -> tuple[np.dtype[np.generic], ...]:
@@ -39,12 +40,8 @@ class Group(Protocol):
         """Add element by element."""
         ...
 
-    def negate(self, payload: Payload) -> Payload:
-        """Return the inverse of each element, so that adding it gives zero."""
-        ...
-
     def scale(self, payload: Payload, times: NDArray[np.int64]) -> Payload:
-        """Add each element to itself `times` times (a negative number subtracts)."""
+        """Add each element to itself `times` times (a negative number subtracts, which only a group can)."""
         ...
 
     def is_zero(self, payload: Payload) -> NDArray[np.bool_]:
@@ -56,7 +53,7 @@ class Group(Protocol):
         ...
 
     def equal(self, left: Payload, right: Payload) -> NDArray[np.bool_]:
-        """Tell which elements have the same value, to one unit in the last place where the group is not exact."""
+        """Tell which elements have the same value, to one unit in the last place where the algebra is not exact."""
         ...
 
     def sample(self, rng: np.random.Generator, n: int) -> Payload:
@@ -65,8 +62,17 @@ class Group(Protocol):
 
 
 @runtime_checkable
-class Ring(Group, Protocol):
-    """A commutative ring: a group whose elements also multiply, which joins need."""
+class Group(Monoid, Protocol):
+    """A commutative group of payloads: what is needed to add up changes."""
+
+    def negate(self, payload: Payload) -> Payload:
+        """Return the inverse of each element, so that adding it gives zero."""
+        ...
+
+
+@runtime_checkable
+class Semiring(Monoid, Protocol):
+    """A commutative semiring: a monoid whose elements also multiply, which joins of rows that stay need."""
 
     def ones(self, n: int) -> Payload:
         """Return n neutral elements of multiplication."""
@@ -75,6 +81,11 @@ class Ring(Group, Protocol):
     def multiply(self, left: Payload, right: Payload) -> Payload:
         """Multiply element by element."""
         ...
+
+
+@runtime_checkable
+class Ring(Group, Semiring, Protocol):
+    """A commutative ring: a group whose elements also multiply, which joins need."""
 
 
 class Gathering(Group, Protocol):

@@ -15,8 +15,10 @@ from functools import partial
 from itertools import chain, pairwise
 
 from headrace.relation.change import ChangeBatch
+from headrace.relation.product import ProductBatch
 from headrace.runtime.filling import PIECE_ROWS, Columns, map_stored
 from headrace.runtime.one_pass import passes, settled
+from headrace.runtime.products import map_products
 from headrace.runtime.program import BucketResult, Program, TableTask, ViewTask, table_arrangement
 from headrace.runtime.stages import each, run_later_stages
 from headrace.runtime.tasks import Mapped, Pieces, map_rows, reduce_bucket, reductions, tell
@@ -25,8 +27,14 @@ WORTH_THREADS = 20_000  # changed rows below which handing work to threads costs
 _PART_ROWS = 200_000  # rows of a part: groups that two parts share are summed twice, so smaller parts gain nothing
 
 
-def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: int = 1) -> BucketResult:
-    """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views."""
+Batches = Mapping[str, ChangeBatch | ProductBatch]
+
+
+def run_inline(program: Program, batches: Batches, threads: int = 1) -> BucketResult:
+    """Run a program over batches in memory, which also hold the columns that Catalyst evaluated for views.
+
+    Products are taken here and nowhere else: they are small, so they come to the driver and stay in it.
+    """
     rows = sum(len(batches[task.name]) for task in program.tables)
     result, parts = BucketResult(), passes(program, rows, threads)
     is_one_pass = parts[0].residences is not None
@@ -39,10 +47,19 @@ def run_inline(program: Program, batches: Mapping[str, ChangeBatch], threads: in
     return tell(program, result)
 
 
-def _run(program: Program, batches: Mapping[str, ChangeBatch], threads: int) -> BucketResult:
-    shares = [share for task in program.tables for share in _shares(task, batches[task.name], threads)]
+def _run(program: Program, batches: Batches, threads: int) -> BucketResult:
+    shares: list[tuple[TableTask, ChangeBatch]] = []
+    products: list[Mapped] = []
+    result = BucketResult()
+    for task in program.tables:
+        given = batches[task.name]
+        if isinstance(given, ProductBatch):
+            products.append(map_products(program, task, given, result))
+        else:
+            shares += _shares(task, given, threads)
     mapping = each(lambda share: map_rows(program, share[0], share[1].rows, share[1].diff), shares, threads)
-    return _reduced(program, mapping, threads)
+    result.add(_reduced(program, chain(products, mapping), threads))
+    return result
 
 
 def _shares(task: TableTask, batch: ChangeBatch, threads: int) -> list[tuple[TableTask, ChangeBatch]]:

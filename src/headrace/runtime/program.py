@@ -264,6 +264,9 @@ class BucketResult:
     spent: dict[str, float] = field(default_factory=dict)  # CPU seconds of operators and their state, per view
     elsewhere: float = 0.0  # the part of these that other threads and processes than the step's own spent
     held: dict[str, Holding] = field(default_factory=dict)  # what was done to hold changes, per view
+    # Entries that were made of products, per view and by what they were made for. EXPLAIN tells of them, since a
+    # product is small only as long as nobody multiplies it out.
+    multiplied: dict[str, dict[str, int]] = field(default_factory=dict)
     failure: Exception | None = None  # what a task could not do; it travels as a value, so that its kind survives
 
     @property
@@ -295,6 +298,9 @@ class BucketResult:
         for name, seconds in other.spent.items():
             self.spent[name] = self.spent.get(name, 0.0) + seconds
         self.elsewhere += other.elsewhere
+        for name, made in other.multiplied.items():
+            mine = self.multiplied.setdefault(name, {})
+            mine.update((what, mine.get(what, 0) + entries) for what, entries in made.items())
         for name, holding in other.held.items():
             self.held[name] = self.held.get(name, Holding()) + holding
         for name, time in other.newest.items():

@@ -342,6 +342,8 @@ def _reduce_view(
     for part, runs in done.held.items():
         hold(program, name, part, bucket, runs, writer, result)
     result.parcels += [Parcel(s.stage, s.bucket, s.view or name, s.part, s.run, s.run.rows) for s in done.sent]
+    if done.multiplied:
+        result.add(BucketResult(multiplied={name: done.multiplied}))
     if done.traffic:
         result.add(BucketResult(traffic={name: done.traffic, **done.fed}))
     if done.summary is not None:

@@ -12,6 +12,7 @@ from headrace.sql.jvm import Jvm, items, kind
 from headrace.sql.query import SqlQuery
 from headrace.sql.reads import check_query
 from headrace.sql.refusals import Refusals
+from headrace.sql.rings import IN_VIEWS, WAY_OUT
 from headrace.sql.session import SqlSession
 from headrace.sql.tree_reader import TreeReader
 from headrace.sql.windows import check_sessions
@@ -39,7 +40,10 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     SchemaError : the query names a table or a column that does not exist.
     """
     analysed, catalyst = query.analysed, query.session.catalyst
-    refusals = Refusals(query.view, query.sql)  # fresh: query.refusals remembers the IN subqueries that it checked
+    # Fresh, because query.refusals remembers the IN subqueries that it checked.
+    refusals = Refusals(query.view, query.sql, query.refusals.ring_of)
+    for name in query.rings:
+        refusals.refuse_for_now(f"the aggregate {name}", f"{IN_VIEWS}, not by operators", WAY_OUT)
     check_query(analysed, refusals)
     check_sessions(analysed, refusals)
     _check_sorts(analysed, refusals)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from headrace.plan.foreign_tree import ForeignTree
 from headrace.plan.join import JoinPlan
 from headrace.plan.rows import JoinedRows
-from headrace.plan.view import Order, Output, Shape, TableRows, ViewPlan
+from headrace.plan.view import IN_RING, Order, Output, Shape, TableRows, ViewPlan
 from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat
 from headrace.sql.joined_rows import RowReader, RowsOfJoin
 from headrace.sql.joins import Joiner
 from headrace.sql.jvm import identity, items
 from headrace.sql.query import Schema, SqlQuery
+from headrace.sql.rings import IN_VIEWS, refuse_rings
 from headrace.sql.scalars import to_expression
 from headrace.sql.session import SqlSession
 from headrace.sql.sources import Sources
@@ -47,7 +48,8 @@ def summed(query: SqlQuery) -> AnalysedView:
     SchemaError : the query names a table or a column that does not exist.
     """
     flat = query.flat
-    if len(flat.leaves) == 1:
+    in_rings = any(aggregate.function == IN_RING for aggregate in flat.aggregates)  # kept as of a join of one table
+    if len(flat.leaves) == 1 and not in_rings:
         outputs = [*flat.keys, *flat.arguments]
         sides: dict[str, MapSide] = {flat.leaves[0][0]: MapSide(flat.leaf, flat.condition, outputs, [])}
         return _view(query, plan_of(flat, query.schema), sides)
@@ -103,6 +105,7 @@ def joined_rows(query: SqlQuery) -> AnalysedRows:
     flat = query.flat
     if len(flat.leaves) == 1:
         query.refusals.refuse("a query of one table", "there is no join in it", "leave the strategy out")
+    refuse_rings(flat.aggregates, query.refusals, f"{IN_VIEWS}, not by live tuples")
     read = RowReader(query.session.catalyst, query.refusals, flat).read()
     plan = _joined_plan(flat, query.schema, read.sources, read.plan)
     return AnalysedRows(_view(query, plan, read.sides), read)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
-from headrace.plan.view import Aggregate, Shape
+from headrace.plan.view import IN_RING, Aggregate, Shape
+from headrace.rings.named import NamedRing
 from headrace.sql.distinct import hidden_values, stands_for
 from headrace.sql.functions import DISTINCT, KEPT
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import Copy, Membership
 from headrace.sql.refusals import Refusals
+from headrace.sql.rings import check_arguments, refuse_rings
 from headrace.sql.scalars import to_type
 from headrace.sql.session import TABLE_MARK
 
@@ -183,6 +185,7 @@ class Flattener:
     def _having(self, membership: Membership, copy: Copy) -> list[Jvm]:
         """A membership as conditions on the groups; aggregates that the query has too are kept once."""
         flat, inner = self.flat, membership.subquery
+        refuse_rings(inner.aggregates, self.refusals, "it is a condition on groups, which are kept by other operators")
         key = flat.slots[copy.key]
         meaning = {identity(inner.slots[0]): key, identity(inner.keys[0]): key}
         arguments = [self.catalyst.substitute(argument, copy.columns) for argument in inner.arguments]
@@ -209,6 +212,9 @@ class Flattener:
 
     def _aggregate(self, call: Jvm) -> Jvm:
         function = call.aggregateFunction()
+        ring = self.refusals.ring_of(function)
+        if ring is not None:
+            return self._in_ring(call, ring)
         hidden = stands_for(call)
         name = hidden or KEPT.get(kind(function))
         if call.isDistinct():  # in a subquery of an expression, where nothing was hidden
@@ -237,16 +243,24 @@ class Flattener:
         first, others = indices[0] if indices else None, tuple(indices[1:])
         return self._aggregate_slot(Aggregate(name, first, type, self.refusals.text(call), others), call)
 
+    def _in_ring(self, call: Jvm, ring: NamedRing) -> Jvm:
+        """The slot of a sum of products in a ring of the user."""
+        values = [self._resolve(value) for value in items(call.aggregateFunction().children())]
+        types = [to_type(value.dataType()) for value in values]
+        check_arguments(values, types, call, self.refusals)
+        # Multiplication commutes, so the order of the arguments means nothing; each may come several times.
+        first, *others = sorted(self._argument_index(value, call) for value in values)
+        type = to_type(call.dataType())
+        assert type is not None, "the type in which a ring is shown is checked when it is registered"
+        text = self.refusals.text(call)
+        return self._aggregate_slot(Aggregate(IN_RING, first, type, text, tuple(others), ring), call)
+
     def _aggregate_slot(self, aggregate: Aggregate, source: Jvm) -> Jvm:
         """The slot of an aggregate: one that is there already, or a new one."""
         flat = self.flat
         slots = flat.slots[len(flat.keys) :]
         for known, slot in zip(flat.aggregates, slots, strict=True):
-            if (known.function, known.argument, known.others) == (
-                aggregate.function,
-                aggregate.argument,
-                aggregate.others,
-            ):
+            if replace(known, sql="", type=aggregate.type) == replace(aggregate, sql=""):
                 return slot
         flat.aggregates.append(aggregate)
         return self._slot(f"a{len(slots)}", source)

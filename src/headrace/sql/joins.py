@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from headrace.operators.layout import DISTINCT, SPREADS
 from headrace.plan.join import JoinPlan
-from headrace.plan.view import Shape
+from headrace.plan.view import IN_RING, Shape
 from headrace.sql.equalities import Equalities, Variable, bare
 from headrace.sql.evaluate import MapSide
 from headrace.sql.flatten import Flat
@@ -60,6 +60,7 @@ class Joiner:
         cross = self.equalities.is_product()
         keys = [self._key_variable(i, key) for i, key in enumerate(self.flat.keys)]
         self.equalities.name_variables(list(zip(keys, self.output_names or (), strict=False)))
+        self._refuse_mixed(sources)
         products = Products(self.catalyst, self.refusals, sources)
         arguments = tuple(products.argument(argument) for argument in self.flat.arguments)
         sides: dict[str, MapSide] = {side.name: side.map_side(self.catalyst) for side in sources.sides}
@@ -80,6 +81,20 @@ class Joiner:
                     "declare the keys of the tables and join on them (strategy='foreign-key'), "
                     "or keep it in a view of the one table that has the column",
                 )
+
+    def _refuse_mixed(self, sources: Sources) -> None:
+        """Refuse arguments of a ring that read several sources: each is lifted where its source is."""
+        for aggregate in self.flat.aggregates:
+            assert aggregate.argument is not None or aggregate.function != IN_RING
+            for i in (aggregate.argument, *aggregate.others) if aggregate.function == IN_RING else ():
+                argument = self.flat.arguments[i or 0]
+                if len(sources.localised(argument)[0]) > 1:
+                    text = self.refusals.text(argument)
+                    self.refusals.refuse_for_now(
+                        f"{text} in {aggregate.sql}",
+                        "it reads several tables, and a ring lifts a number where its table is",
+                        "give an argument per table: the ring multiplies them",
+                    )
 
     def _refuse_across(self, term: Jvm) -> NoReturn:
         self.refusals.refuse_for_now(

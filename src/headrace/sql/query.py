@@ -6,7 +6,7 @@ that is passed around, and it remembers whatever has been found out about it, re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -16,9 +16,11 @@ from pyspark.logger import PySparkLogger
 
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.relation.types import SqlType
+from headrace.rings.named import NamedRing
 from headrace.sql.flatten import Flat, Flattener
 from headrace.sql.jvm import Jvm, items
 from headrace.sql.refusals import Refusals
+from headrace.sql.rings import called
 from headrace.sql.scalars import to_type
 from headrace.sql.session import Query, SqlSession
 from headrace.sql.windows import WAY_OUT, is_window
@@ -61,7 +63,7 @@ class SqlQuery:
         self.session = session
         self.view = view
         self.sql = sql
-        self.refusals = Refusals(view, sql)
+        self.refusals = Refusals(view, sql, session.rings.of_call)
 
     @once
     def analysed(self) -> Jvm:
@@ -83,6 +85,11 @@ class SqlQuery:
         """The optimized query, with joins reordered to avoid joining what no condition connects."""
         with self._translated():
             return self._execution.reorderedPlan()
+
+    @once
+    def rings(self) -> Mapping[str, NamedRing]:
+        """The rings of the user that the query sums in, by name."""
+        return self.session.rings.in_plan(self.analysed) if called(self.sql) else {}
 
     @once
     def schema(self) -> Schema:
@@ -147,7 +154,13 @@ def _explained(view_name: str, error: PySparkException) -> HeadraceError:
         return SchemaError(what, way_out="name a column that the table has")
     if condition.startswith("UNRESOLVED_ROUTINE"):
         return UnsupportedSQLError(
-            what, way_out="use Spark's built-in functions; those of your session are unknown here"
+            what,
+            way_out="use Spark's built-in functions; those of your session are unknown here, but for rings that are "
+            "registered with hr.register_ring(...)",
+        )
+    if condition.endswith("FUNCTION_WITH_UNSUPPORTED_SYNTAX") and "`pythonudaf`" in message:
+        return UnsupportedSQLError(
+            what, way_out="a ring takes no FILTER and no DISTINCT: write CASE WHEN ... THEN x END as its argument"
         )
     if isinstance(error, ParseException):
         return UnsupportedSQLError(what, way_out="write the view as one SELECT in Spark SQL")

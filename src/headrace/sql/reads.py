@@ -16,6 +16,7 @@ from headrace.sql.jvm import Jvm, identity, items, kind
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.query import Schema, SqlQuery
 from headrace.sql.refusals import Refusals
+from headrace.sql.rings import check_for_spark
 from headrace.sql.session import TABLE_MARK, SqlSession
 
 # Leaves that are no tables: constants, and references to what is elsewhere in the plan.
@@ -42,6 +43,9 @@ def read_query(query: SqlQuery) -> Reads:
     """
     analysed, refusals = query.analysed, query.refusals
     check_query(analysed, refusals)
+    for plan in _plans(analysed):
+        for node in _nodes(plan):
+            check_for_spark(node, refusals)
     optimized = query.optimized
     tables = dict.fromkeys(table for plan in _plans(analysed) for table, _ in _leaves(plan))
     if not tables:

@@ -7,9 +7,11 @@ subquery into a join or CURRENT_DATE into a date. So refusals are decided there,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NoReturn
 
 from headrace.errors import UnsupportedSQLError
+from headrace.rings.named import NamedRing
 from headrace.sql.distinct import is_kept_distinct
 from headrace.sql.functions import DUPLICATES_DO_NOT_MATTER, REFUSED, why_refused
 from headrace.sql.jvm import Jvm, conjuncts, identity, items, kind, option
@@ -70,11 +72,17 @@ _SUBQUERIES = {"ScalarSubquery", "Exists", "ListQuery", "InSubquery", "LateralSu
 
 
 class Refusals:
-    """Refuses what one query may not contain, and quotes the text of the query."""
+    """Refuses what one query may not contain, and quotes the text of the query.
 
-    def __init__(self, view: str, sql: str) -> None:
+    Parameters
+    ----------
+    ring_of : the ring of the user that a function of a plan stands for, if it stands for one.
+    """
+
+    def __init__(self, view: str, sql: str, ring_of: Callable[[Jvm], NamedRing | None] = lambda function: None) -> None:
         self.view = view
         self.sql = sql
+        self.ring_of = ring_of
         self.memberships: dict[int, str] = {}  # the text of each `x IN (SELECT ...)`, by the columns that it selects
 
     def check(self, analysed: Jvm) -> None:
@@ -211,11 +219,11 @@ class Refusals:
             self._refuse_clock(self.text(node))
         if name in _SURROUNDINGS:
             self.refuse(self.text(node), "it depends on who runs the query", "write the value itself")
-        if "UDF" in name or "UDAF" in name or name == "ScalaAggregator":
+        if ("UDF" in name or "UDAF" in name or name == "ScalaAggregator") and self.ring_of(node) is None:
             self.refuse(
                 f"the user-defined function {self.text(node)}",
                 "it would not be there after a restart",
-                "compute the column before the rows reach the table",
+                "compute the column before the rows reach the table; an aggregate may be a ring (hr.register_ring)",
             )
         if not node.deterministic() and all(child.deterministic() for child in items(node.children())):
             self.refuse(self.text(node), "it gives another value each time", "store the value in a column of the table")

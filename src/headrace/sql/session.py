@@ -18,6 +18,7 @@ from headrace.errors import SchemaError
 from headrace.relation.types import SqlType
 from headrace.sql.distinct import DistinctCounts
 from headrace.sql.jvm import Catalyst, Jvm
+from headrace.sql.rings import SqlRings
 from headrace.sql.windows import WindowKeys, mentions_window
 
 Columns = Sequence[tuple[str, SqlType, bool]]
@@ -60,6 +61,7 @@ class SqlSession:
     def __init__(self, spark: SparkSession, settings: Mapping[str, str] | None = None) -> None:
         self.spark = spark.newSession()
         self.catalyst = Catalyst(self.spark)
+        self.rings = SqlRings(self.spark)
         self.settings = dict(settings or {})
         for name, value in {**self.settings, **_OPTIMIZER}.items():
             self.spark.conf.set(name, value)
@@ -94,6 +96,7 @@ class SqlSession:
 
     def query(self, sql: str) -> Query:
         """Parse a query: it is analysed but never run, so a command would do nothing."""
+        self.rings.make_known(sql)
         with self.catalyst.active():
             parsed = self._session.sessionState().sqlParser().parsePlan(sql)
             skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()

@@ -41,7 +41,7 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
     margin: ClassVar[float] = 0.6
 
     def offers(self, query: Query) -> bool:
-        return query.is_sql and not query.is_of_one_table
+        return query.is_sql and not query.is_of_one_table and not query.rings
 
     def planned(self, query: Query) -> PlannedView[TreeView, SqlAnswer]:
         query.refuse_factorizing(FOREIGN_KEY, "tables are joined along their foreign keys")

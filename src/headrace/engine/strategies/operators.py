@@ -26,7 +26,7 @@ class Operators(Kept[TreeView, SqlAnswer]):
     name = OPERATORS
 
     def offers(self, query: Query) -> bool:
-        return query.is_sql and not query.is_of_one_table
+        return query.is_sql and not query.is_of_one_table and not query.rings
 
     def planned(self, query: Query) -> PlannedView[TreeView, SqlAnswer]:
         query.refuse_factorizing(OPERATORS, "tables are joined as the query's plan says")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.engine.definition import Definition, ModelRequest, MomentsRequest, SqlRequest
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
 from headrace.plan.view import TableRows, ViewPlan
+from headrace.rings.named import NamedRing
 from headrace.sql.analyse_tree import AnalysedTree, tree_of
 from headrace.sql.catalyst import AnalysedRows, AnalysedView, features, joined_rows, summed
 from headrace.sql.derived import with_derived
@@ -78,6 +80,14 @@ class Query:
             return self.is_sql and isinstance(self.summed.plan.over, TableRows)
         except HeadraceError:
             return False
+
+    @once
+    def rings(self) -> Mapping[str, NamedRing]:
+        """The rings of the user that the query sums in; only views over rings keep such a query."""
+        try:
+            return self.sql.rings if self.is_sql else {}
+        except HeadraceError:  # which is raised again by whoever plans it
+            return {}
 
     def refuse_factorizing(self, strategy: str, why: str) -> None:
         """Refuse options of factorized views where another strategy was asked for."""

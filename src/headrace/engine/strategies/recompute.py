@@ -41,7 +41,9 @@ class Recompute(Kept[Recomputed, Any]):
 
     def offers(self, query: Query) -> bool:
         request = query.definition.request
-        return isinstance(request, SqlRequest) and not request.wishes.never_full and not request.final
+        possible = isinstance(request, SqlRequest) and not request.wishes.never_full and not request.final
+        # What a view refuses must not depend on costs, and Spark would not refuse what a semiring cannot take away.
+        return possible and not query.rings
 
     def planned(self, query: Query) -> PlannedView[Recomputed, Any]:
         for what in self.unplanned:
