@@ -324,10 +324,22 @@ def test_steps_are_synced_beside_them(spark: SparkSession, tmp_path: Path, monke
     monkeypatch.setattr(durability, "SYNC_SECONDS", 0.05)
     with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as engine:
         engine.table("t", "id BIGINT", key="id")
+        for step in range(3):  # the second and the third come when the thread has nothing to do
+            engine.apply({"t": pa.table({"id": [step]})})
+            deadline = time.monotonic() + 60
+            while engine._store._log.synced < engine._store.snapshot.version and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert engine._store._log.synced == engine._store.snapshot.version
+
+
+def test_a_step_waits_for_a_disk_that_is_too_slow(
+    spark: SparkSession, tmp_path: Path, slow_syncs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as engine:
+        engine.table("t", "id BIGINT", key="id")
+        assert engine._store._log.synced == 0
+        monkeypatch.setattr(durability, "MOST_SECONDS", 0.0)
         engine.apply({"t": pa.table({"id": [1]})})
-        deadline = time.monotonic() + 60
-        while engine._store._log.synced < engine._store.snapshot.version and time.monotonic() < deadline:
-            time.sleep(0.01)
         assert engine._store._log.synced == engine._store.snapshot.version
 
 

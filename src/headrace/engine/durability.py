@@ -82,9 +82,7 @@ class Durability:
             if self._level == PROCESS and self._thread is None and not self._is_stopped:
                 self._thread = threading.Thread(target=self._run, name="headrace-durability", daemon=True)
                 self._thread.start()
-            behind = snapshot.version - self._version
-            if behind >= CHECKPOINT_EVERY:
-                self._changed.notify_all()
+            self._changed.notify_all()
         if self._level == DISK or waited > MOST_SECONDS:
             self.sync()
 

@@ -702,10 +702,12 @@ class Engine:
             self._merging.stop()
             self._calibration.stop()
             self._upkeep.stop()
-            self._store.close()
             registry.unwatch(self._catalogue)
-            if self._owns_session:
-                self._spark.stop()
+            try:
+                self._store.close()
+            finally:
+                if self._owns_session:
+                    self._spark.stop()
 
     def __enter__(self) -> Engine:
         return self
