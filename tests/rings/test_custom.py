@@ -161,7 +161,7 @@ class Locked(MaxProduct):
         (MaxProduct, "MaxProduct is a class"),
         (object(), "has no zeros, ones, add"),
     ],
-    ids=lambda value: "" if isinstance(value, str) else repr(value)[:30],
+    ids=lambda value: "" if isinstance(value, str) else getattr(value, "__name__", type(value).__name__),
 )
 def test_what_cannot_be_a_ring_is_refused(ring: Any, what: str) -> None:
     with pytest.raises(SchemaError, match=what):
