@@ -92,6 +92,8 @@ def play(spark: SparkSession, folder: Path, level: str, seed: int) -> Played:
                 engine.drop("dear")
             if step % 11 == 0:
                 engine.compact()
+            if step % 6 == 0:
+                engine.memory_budget = rng.choice([None, 0, 2_000])
             changes: dict[str, pa.Table] = {}
             gone = rng.sample(sorted(truth.orders), min(len(truth.orders), rng.randrange(6)))
             new = [(next(numbers), rng.randrange(5), rng.randrange(30), rng.randrange(100)) for _ in range(12)]

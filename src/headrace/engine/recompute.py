@@ -39,7 +39,6 @@ from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, table_arrangement, view_arrangement
 from headrace.runtime.replacing import Replacing
 from headrace.runtime.runwriter import RunWriter
-from headrace.sql.rings import SqlRings
 from headrace.thrifty.strategy import F_SQL
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.store import Store
     from headrace.sql.query import Schema
+    from headrace.sql.rings import SqlRings
 
 ANSWER = "answer"
 
@@ -240,6 +240,8 @@ class Recomputer:
 
     @cached_property
     def _rings(self) -> SqlRings:
+        from headrace.sql.rings import SqlRings  # here, so that whoever only looks at a location loads no Spark
+
         return SqlRings(self._session)
 
     def run(

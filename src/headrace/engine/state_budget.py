@@ -26,7 +26,6 @@ from headrace.relation.change import ChangeBatch
 from headrace.relation.product import ProductBatch
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, view_arrangement
-from headrace.runtime.runwriter import discard
 from headrace.thrifty.cost import UNITS
 from headrace.thrifty.keep.actions import Op, Request
 from headrace.thrifty.keep.policies import Policy, by_program, everything
@@ -172,7 +171,7 @@ class StateBudget:
         """Let views do without what a commit has dropped."""
         if settled.unkept is not None:
             self._catalogue.leave_out(settled.unkept)
-            discard(self._store.location, set(settled.written) - self._store.snapshot.files())
+            self._store.discard(settled.written)
 
     # -- between steps --------------------------------------------------------------------------------------------
 

@@ -163,9 +163,9 @@ class Store:
             record = self._with_merges(record, merged)
         after = before.after(record)
         self._log.append(record)
-        self.snapshot = after
         old, new = _names(before), _names(after)
         with self._lock:
+            self.snapshot = after
             del self._replacements[: len(merged)]
             # Some merges may be of runs that are not there any more.
             made = {name for replacement in merged for name in replacement.files()}
@@ -197,8 +197,14 @@ class Store:
             with self._lock:
                 self._merging.remove(new)
                 kept = {name for replacement in self._replacements for name in replacement.files()}
-            discard(self.location, new - kept - self.snapshot.files() - self._doomed.keys())
+            self.discard(new - kept)
             self._unpin(pin)
+
+    def discard(self, names: Collection[str]) -> None:
+        """Remove those of some files that nothing needs: no commit names them, or none that may still be the last."""
+        with self._lock:
+            gone = set(names) - _names(self.snapshot) - self._doomed.keys() - self._pinned()
+        discard(self.location, gone)
 
     def replace(self, replacement: Replacement) -> None:
         """Have the next commit put merged runs in the place of those that they were merged from."""
