@@ -215,7 +215,7 @@ def test_any_views_that_share_equal_recomputed_ones(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, seed: int
 ) -> None:
     rng = random.Random(seed)
-    if rng.random() < 0.8:
+    if forced := rng.random() < 0.8:
         always(monkeypatch)
     if rng.random() < 0.6:
         always_later(monkeypatch)
@@ -253,7 +253,7 @@ def test_any_views_that_share_equal_recomputed_ones(
             assert not misplaced(engine)
     finally:
         engine.close()
-    assert shared
+    assert shared or not forced  # by its own estimates the engine may find nothing worth sharing
 
 
 def _changes(view: hr.View) -> Counter[str]:

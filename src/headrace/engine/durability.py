@@ -107,7 +107,7 @@ class Durability:
                 self._files -= files
                 self._under_way = None
                 self._changed.notify_all()
-        self._synced()
+            self._synced()  # before anyone who waits for this sync goes on, and looks which files are there
 
     def _write_out(self, latest: Snapshot, files: set[str]) -> None:
         needed = files & (latest.files() | latest.set_aside())
