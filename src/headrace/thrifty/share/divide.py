@@ -124,7 +124,7 @@ def piece(part: Part, readers: Readers, operators: Mapping[str, Collection[int]]
     path_of, paths = np.full((len(kept), 2), -1, np.int64), list[str]()
     feeds, passing, inputs = list[tuple[int, int, int]](), list[NDArray[np.float64]](), dict[Place, int]()
     given = simulated(plan, (1,) * len(plan.paths), part.units, 1).given
-    came = left = 0.0
+    came, left = float(np.abs(plan.arriving).sum()), 0.0
 
     def ratio(number: int, at: int) -> float:
         """Of the rows of an operator that the readers of another one take, the share that is still taken."""
@@ -139,7 +139,6 @@ def piece(part: Part, readers: Readers, operators: Mapping[str, Collection[int]]
                 everyone = readers.entering(_users(readers, n), (n, side))
                 rows[side] = _ratio(readers.entering(users, (n, side)), everyone)
                 arriving[i, side] *= rows[side]
-                came += float(np.abs(plan.arriving[n, side]).sum())
                 left += float(np.abs(arriving[i, side]).sum())
         for f, (producer, at, side) in enumerate(plan.feeds.tolist()):
             if at != n:
@@ -169,7 +168,7 @@ def piece(part: Part, readers: Readers, operators: Mapping[str, Collection[int]]
         (),
     )
     units = UnitCosts(part.units.table[:, [*kept, len(plan.kinds)]], part.units.limit)
-    held = part.held * left / came if came else 0.0
+    held = part.held * left / came if came else 0.0  # all operators of the subplan hold rows, not only those kept here
     return Piece(Part(made, units, held=held), numbers, inputs)
 
 

@@ -102,17 +102,21 @@ def _within(now: Chosen, component: SharedPlan) -> Chosen:
 
 
 def _best(plan: SharedPlan, now: Chosen, name: str, readers: Readers, alone: Mapping[str, float]) -> Unshared | None:
-    found = []
+    found: list[tuple[float, Unshared]] = []
     missed = _beyond(plan, now)
     for division in divisions(plan, name, readers, alone):
         after = divided(plan, division, readers)
         paces = lowered(after, inherited(after, division, now))
-        if _meets(plan, now, paces):
-            left = _beyond(plan, paces)
-            reached = tuple(view for view, more in missed.items() if more - left[view] > _NEARER)
-            found.append(Unshared(division, after, paces, now.total, reached))
-    able = [one for one in found if one.reached or one.paces.total < _CLEARLY * now.total]
-    return min(able, key=lambda one: (-len(one.reached), one.paces.total), default=None)
+        if not _meets(plan, now, paces):
+            continue
+        left = _beyond(plan, paces)
+        reached = tuple(view for view, more in missed.items() if more - left[view] > _NEARER)
+        if reached or paces.total < _CLEARLY * now.total:
+            found.append((sum(left.values()), Unshared(division, after, paces, now.total, reached)))
+    if not found:
+        return None
+    # Goals come before work: what brings views nearer to their goals by a little more is not worth more work, though.
+    return min(found, key=lambda one: (round(one[0] / _NEARER), one[1].paces.total))[1]
 
 
 def _beyond(plan: SharedPlan, paces: Chosen) -> dict[str, float]:
@@ -126,7 +130,7 @@ def _meets(plan: SharedPlan, now: Chosen, paces: Chosen) -> bool:
 
 
 def divisions(plan: SharedPlan, name: str, readers: Readers, alone: Mapping[str, float]) -> Iterator[Division]:
-    """The splits of a subplan that are worth a closer look: of its last operators only, and of all of them."""
+    """The splits of a subplan that are worth a closer look: of its last operators, of all of them, and no sharing."""
     part = plan.subplans[name]
     wanted = {view: plan.wanted.get(view, float("inf")) for view in readers.views}
     for operators in _from_the_root(readers):
@@ -146,6 +150,8 @@ def divisions(plan: SharedPlan, name: str, readers: Readers, alone: Mapping[str,
             if any(own[view] == readers.needed[view] for view in own):
                 continue  # nothing would be left that it reads
         yield Division(name, groups, own, tuple(split))
+    # Parts are clustered by local goals. A view may miss its goal for the rows of just one other, in any such part.
+    yield Division(name, (), readers.needed)
 
 
 def _from_the_root(readers: Readers) -> Iterator[frozenset[int]]:
