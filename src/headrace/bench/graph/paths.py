@@ -44,12 +44,12 @@ def sql(joins: int) -> str:
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     """Run the benchmark; see `--help` for its options."""
     parser = argparse.ArgumentParser(prog="headrace bench paths", description=__doc__)
-    parser.add_argument("--joins", type=int, nargs="+", default=[5, 10, 20], help="edges of a path (default 5 10 20)")
+    parser.add_argument("--joins", type=int, nargs="+", default=[10, 20], help="edges of a path (default 10 20)")
     parser.add_argument("--nodes", type=int, default=20_000, help="nodes of the graph (default 20,000)")
     parser.add_argument("--skew", type=float, default=0.4, help="skew of the degrees (default 0.4)")
     parser.add_argument("--batch", type=int, default=1_000, help="new edges per round (default 1,000)")
     parser.add_argument("--rounds", type=int, default=2_000, help="rounds at most (default 2,000)")
-    parser.add_argument("--seconds", type=float, default=40.0, help="time per strategy and length (default 40)")
+    parser.add_argument("--seconds", type=float, default=90.0, help="time per strategy and length (default 90)")
     parser.add_argument("--most-paths", type=float, default=3e7, help="paths that a round may list (default 3e7)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what is run (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the graph")
