@@ -38,7 +38,7 @@ def verdict(
     >>> verdict("speed-up", ">=", 10, 7.0, at_least="the peer ran out of time")["not_measured"]
     'it is at least 7, as the peer ran out of time'
     """
-    found: Verdict = {"target": f"{name} {sign} {bound:,g}", "value": value, "met": None}
+    found: Verdict = {"target": f"{name} {sign} {_option(bound)}", "value": value, "met": None}
     if why_not or value is None:
         return found | {"not_measured": why_not or NO_CASE}
     holds = value >= bound if sign == ">=" else value <= bound
@@ -92,4 +92,6 @@ def _number(value: float) -> str:
 
 
 def _option(value: Any) -> str:
-    return f"{value:,g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
