@@ -45,6 +45,7 @@ def test_the_tree_is_compared_with_a_recomputation(
     assert both["seconds"] > alone["seconds"]
     share = result["ratios"]["throughput with the tree after each batch / of the counts alone"]
     assert share == pytest.approx(both["rows_per_s"] / alone["rows_per_s"])
+    assert "the target is for scale 5" in result["targets"][0]["not_measured"]
     console = Console(file=io.StringIO(), width=160)
     console.print(chow_liu.table(result))
     assert "recompute" in console.file.getvalue()  # type: ignore[attr-defined]

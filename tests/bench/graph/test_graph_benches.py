@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from pyspark.sql import SparkSession
 
 from headrace.bench.graph import paths, triangle
+from headrace.bench.graph.playing import Workload, play
+from headrace.datasets.graphs import power_law_edges
 
 
 def test_triangle(spark: SparkSession, tmp_path: Path) -> None:
@@ -19,6 +22,8 @@ def test_triangle(spark: SparkSession, tmp_path: Path) -> None:
     assert any(name.startswith("∃") for name in rows["indicators"]["views"])
     assert not any(name.startswith("∃") for name in rows["factorized"]["views"])
     assert "first-order, a batch / factorized, a batch" in result["ratios"]
+    assert [target["met"] for target in result["targets"]] == [None]
+    assert "the target is for nodes 100,000" in result["targets"][0]["not_measured"]
     assert triangle.table(result).renderables
 
 
@@ -29,6 +34,8 @@ def test_paths(spark: SparkSession, tmp_path: Path) -> None:
     assert not any("wrong" in row for row in rows.values())
     assert rows["6-path, factorized"]["rounds"] == 4
     assert "would list" in rows["6-path, first-order"]["stopped"]
+    assert rows["6-path, first-order"]["rounds_in_time"] == 4
+    assert [target["met"] for target in result["targets"]] == [None]
     assert paths.table(result).renderables
 
 
@@ -38,3 +45,34 @@ def test_numpy_counts_paths() -> None:
     np.add.at(adjacency, (a, b), 1)
     for joins in (1, 2, 5):
         assert paths._paths(a, b, 3, joins) == np.linalg.matrix_power(adjacency, joins).sum()
+
+
+def test_a_peer_that_does_not_load_the_graph_gives_a_lower_bound(spark: SparkSession, tmp_path: Path) -> None:
+    graph = power_law_edges(60, 400)
+    work = Workload.of(graph, 40, 2)
+    part = play(spark, tmp_path, "first-order", triangle.SQL, work, 100, print, load_limit=0.0, strategy="first-order")
+    assert part.loaded == 100 / work.loaded.num_rows
+    assert len(part.seconds) == 2
+    assert "28% of the graph" in part.stopped
+    ours = {"case": "factorized", "batch_seconds": 0.01, "state_mb": 1.0, "loaded": 1.0, "seconds": 0.02}
+    theirs = part.row(40) | {"batch_seconds": 0.07}
+    spark_row = {"case": "recompute", "seconds": 3.0, "stopped": "3 s are over"}
+    ratios = triangle._ratios([ours, theirs, spark_row])
+    assert ratios == {
+        "first-order, a batch / factorized, a batch (at least)": pytest.approx(7),
+        "one recomputation / factorized, a batch (at least)": pytest.approx(300),
+    }
+    found = triangle._target(triangle._SIZES, [ours, theirs, spark_row], ratios)
+    assert found["met"]
+    assert "28% of the graph" in found["at_least"]
+    ratios["first-order, a batch / factorized, a batch (at least)"] = 3.0
+    assert triangle._target(triangle._SIZES, [ours, theirs, spark_row], ratios)["met"] is None
+
+
+def test_rounds_in_time_go_on_at_the_rate_of_the_last_round() -> None:
+    counted = paths._Counted(power_law_edges(50, 200), 50, 20, 4)
+    lists = [counted.listed(number) for number in range(10)]
+    after_two = sum(lists[2:5]) / lists[1]  # seconds of the third to the fifth round, if the second took one
+    assert paths._more_rounds(counted, [1.0, 1.0], 2 + after_two - 1e-6, 10) == 3
+    assert paths._more_rounds(counted, [1.0, 1.0], 1e9, 10) == 8
+    assert paths._more_rounds(counted, [], 1.0, 10) == 0

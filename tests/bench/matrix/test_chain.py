@@ -17,4 +17,5 @@ def test_chain(spark: SparkSession, tmp_path: Path) -> None:
     assert len(cases) == 12
     assert not any("wrong" in row for row in result["results"])
     assert "64, rank 2: recompute / step" in result["ratios"]
+    assert result["targets"][0]["met"] is None
     assert chain.table(result).renderables

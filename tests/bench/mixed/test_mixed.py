@@ -43,6 +43,7 @@ def test_every_case_and_peer(spark: SparkSession, tmp_path: Path) -> None:
         assert row["views"] >= row["views_kept"] > 0
     assert "retailer, kept / retailer, not kept, rows per second" in result["ratios"]
     assert any("batch 2 of" in stage for stage in told)
+    assert {target["met"] for target in result["targets"]} == {None}
     console = Console(file=io.StringIO(), width=160)
     console.print(strategies.table(result))
     assert "retailer, duckdb" in console.file.getvalue()  # type: ignore[attr-defined]
@@ -57,3 +58,11 @@ def test_a_wrong_answer_is_found() -> None:
         difference("one", right, "other", Answer(right.counts | {(("a", 1),): 1}, right.sums))
     with pytest.raises(HeadraceError, match="sums by up to"):
         difference("one", right, "other", Answer(right.counts, {(): np.array([5.0])}))
+
+
+def test_targets_are_of_the_sizes_of_the_papers() -> None:
+    rows = [{"case": "retailer, not kept", "rows_per_s": 8e5, "finished": True}]
+    found = strategies._targets(strategies._SIZES, rows)
+    assert [target["met"] for target in found] == [True, None]
+    assert [target["met"] for target in strategies._targets(strategies._SIZES | {"scale": 1.0}, rows)] == [None, None]
+    assert strategies._targets(strategies._SIZES, [rows[0] | {"finished": False}])[0]["met"] is None

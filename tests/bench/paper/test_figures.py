@@ -11,11 +11,13 @@ from xml.etree import ElementTree
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
+from typer.testing import CliRunner
 
 from headrace.bench.graph import triangle_covariance
 from headrace.bench.paper import enumeration, figures, matrices, paths, throughput
 from headrace.bench.results.enumeration import one_place_a_zip
 from headrace.bench.sums import one_sum
+from headrace.cli.main import app
 from headrace.datasets import dataset
 from headrace.errors import HeadraceError
 
@@ -143,6 +145,29 @@ def test_a_piece_that_fails_loses_no_other_figure(tmp_path: Path, monkeypatch: p
     assert result["figures"][0]["errors"].keys() == {"Retailer CONT"}
     assert result["ratios"]["figure 20, Housing CONT: throughput, factorized (F-IVM) / first-order (1-IVM)"] == 1.0
     assert len(list(tmp_path.iterdir())) == len(throughput.DATA) - 1
+
+
+def test_a_figure_that_fails_in_any_way_loses_no_other_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: list[str], tell: object) -> dict[str, Any]:
+        if argv[0] == "retailer":
+            raise ZeroDivisionError("planted")
+        row = {"system": "headrace", "rows": 5, "seconds": 1.0, "rows_per_s": 5.0, "finished": True, "views": 7}
+        return {"results": [{**row, "case": case} for case in ("factorized", "first-order")]}  # without their progress
+
+    for module in ("covariance.strategies", "mixed.strategies"):
+        monkeypatch.setattr(f"headrace.bench.{module}.run", run)
+    done = CliRunner().invoke(app, ["bench", "paper", "--figure", "20..21", "--plots", str(tmp_path), "--json"])
+    assert done.exit_code == 1
+    result = json.loads(done.stdout)
+    first, second = result["figures"]
+    assert first["errors"] == {"Retailer CONT": "ZeroDivisionError: planted"}
+    assert not first["failure"]
+    assert Path(first["picture"]).exists()
+    assert "progress" in second["failure"]
+    assert len([row for row in result["results"] if "wrong" in row]) == 2
+    console = Console(file=io.StringIO(), width=200)
+    console.print(figures.table(result))
+    assert "WRONG: ZeroDivisionError: planted" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

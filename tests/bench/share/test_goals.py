@@ -33,6 +33,11 @@ def test_sharing_takes_a_fraction_of_the_rows(
         assert row["missed_seconds_most"] >= row["missed_seconds_mean"] >= 0
         assert row["planning_seconds_at_pace_100"] > 0
     assert rows["ours"]["operator_rows"] <= rows["ours, all shared"]["operator_rows"]
+    found = {target["target"]: target for target in result["targets"]}
+    cpu = rows["ours"]["cpu_seconds"] / rows["noshare-uniform"]["cpu_seconds"]
+    assert found["board, random goals: CPU, ours / noshare-uniform <= 0.6"]["value"] == cpu
+    assert found["board, random goals: mean missed latency <= 0.05"]["met"] is not None
+    assert found["twenty, random goals: CPU, ours / share-uniform <= 0.32"]["met"] is None
     drawn = ElementTree.parse(tmp_path / "plots" / "share-goals.svg").getroot()
     bars = [one for one in drawn.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") == "12"]
     assert len(bars) == len(APPROACHES)

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import target_lines
 
 Row = Mapping[str, Any]
 
@@ -55,7 +56,7 @@ def table(result: dict[str, Any]) -> Group:
         shown,
         *(Text(line) for line in _lines(rows, result["results"])),
         named_numbers("ratios", result["ratios"]),
-        *(Text(_verdict(target)) for target in result["targets"]),
+        target_lines(result["targets"]),
     )
 
 
@@ -93,8 +94,3 @@ def _share(value: float | None) -> str:
 
 def _milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:,.{1 if value >= 100 else 2}f} ms"
-
-
-def _verdict(target: Row) -> str:
-    value = "no value" if target["value"] is None else f"{target['value']:.3g}"
-    return f"{'met    ' if target['met'] else 'NOT MET'}  {target['target']}: {value}"

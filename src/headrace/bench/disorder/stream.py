@@ -29,6 +29,7 @@ from headrace.bench.disorder.stream_progress import Progress
 from headrace.bench.disorder.workload import LENGTH, QUERIES, Sides, Workload
 from headrace.bench.measuring.cores import check_cores, run_bound
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import target_lines
 from headrace.engine.window_streams import window_join
 from headrace.runtime.session import local_session
 from headrace.window.estimators import ESTIMATORS
@@ -254,7 +255,4 @@ def table(result: dict[str, Any]) -> Group:
         batch = f"{row['median_batch_s']:.2f} s"
         windows = f"wrong: {row['wrong']}" if "wrong" in row else f"{row['windows']:,}"
         shown.add_row(row["case"], f"{row['rows']:,}", f"{row['rows_per_s']:,.0f}", batch, windows, *early)
-    targets = [
-        f"{'met' if one['met'] else 'NOT MET':8} {one['target']}: {one['value']:,.0f}" for one in result["targets"]
-    ]
-    return Group(shown, named_numbers("ratio", result["ratios"]), *targets)
+    return Group(shown, named_numbers("ratio", result["ratios"]), target_lines(result["targets"]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,9 @@ from headrace.engine.engine import Engine
 from headrace.errors import UnsupportedSQLError
 from headrace.operators.layout import GROUPS
 from headrace.operators.tree_view import TreeView
+from headrace.thrifty.keep.actions import Op
 from headrace.thrifty.keep.policies import POLICIES
+from headrace.thrifty.keep.selection import Key
 
 HEADRACE, RECYCLER, EVERYTHING, REBATCH = "headrace", "recycler", "everything", "rebatch"
 RECURSIVE = "recursive"
@@ -48,6 +50,7 @@ class Kept:
     engine: Engine
     sql: str
     first_seconds: float = 0.0
+    choosing: list[float] = field(default_factory=list)  # seconds of each choice of what is kept
 
     def begin(self, budget: int = PLENTY) -> None:
         """Make the view over the rows that are there."""
@@ -57,7 +60,7 @@ class Kept:
         elif self.approach == RECURSIVE:
             self.engine.view(_VIEW, self.sql, strategy=RECURSIVE)
         else:
-            self.engine._maintenance.memory.policy = POLICIES[_POLICY[self.approach]]
+            self.engine._maintenance.memory.policy = self._chosen
             self.engine.memory_budget = budget
             self.engine.view(_VIEW, self.sql, strategy="operators")
         self.first_seconds = time.perf_counter() - start
@@ -71,6 +74,14 @@ class Kept:
         taken = Taken(time.perf_counter() - start, time.process_time() - cpu)
         self.engine.compact()  # merges that the step owes are done by all, outside of the time
         return taken
+
+    def _chosen(self, plans: Sequence[Op], budget: int) -> frozenset[Key]:
+        """Choose by the policy of the approach, and take the time of it."""
+        start = time.perf_counter()
+        kept = POLICIES[_POLICY[self.approach]](plans, budget)
+        if plans:
+            self.choosing.append(time.perf_counter() - start)
+        return kept
 
     def _fill(self) -> None:
         """Compute the answer from the tables; its joins keep nothing, because nothing is said to change."""

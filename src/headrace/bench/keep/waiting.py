@@ -21,8 +21,10 @@ from rich.text import Text
 
 from headrace.bench.keep.plots import save_plots
 from headrace.bench.keep.scenarios import SCENARIOS, Bench, Row
+from headrace.bench.keep.targets import targets
 from headrace.bench.keep.workload import tpch
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import judged, target_lines
 from headrace.bench.tpch.data import Tell
 from headrace.runtime.session import local_session
 
@@ -46,7 +48,8 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
         save_plots(options.plots, results)
     config = {key: value for key, value in vars(options).items() if key not in ("location", "plots")}
     config |= {"cores": spark.sparkContext.defaultParallelism}
-    return {"bench": "keep", "config": config, "results": results, "ratios": _ratios(results)}
+    found = judged(targets(results), results)
+    return {"bench": "keep", "config": config, "results": results, "ratios": _ratios(results), "targets": found}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,7 +115,8 @@ def table(result: dict[str, Any]) -> Group:
             "" if total is None else f"{total:.2f}",
             f"{row['state_mb']:.2f}",
         )
-    return Group(Text(title, style="bold"), shown, named_numbers("beside headrace (geometric means)", result["ratios"]))
+    ratios = named_numbers("beside headrace (geometric means)", result["ratios"])
+    return Group(Text(title, style="bold"), shown, ratios, target_lines(result["targets"]))
 
 
 _SHARES = {"budget_share": "budget", "deleted_share": "deleted"}

@@ -22,6 +22,7 @@ from rich.console import Group
 from rich.table import Table
 
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import Verdict, judged, other_options, target_lines, verdict
 from headrace.engine.engine import Engine
 from headrace.engine.matrix_chains import MatrixChain
 from headrace.relation.outer import Outer, outer
@@ -30,6 +31,7 @@ from headrace.runtime.session import local_session
 Tell = Callable[[str], None]
 Numbers = NDArray[np.float64]
 _WARM = 2
+_TARGET = ("4096, one row: recompute / step", 50.0)
 _TOLERANCE = 1e-9  # of the largest entry of the product
 
 
@@ -51,7 +53,14 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
         results += found
         ratios |= _ratios(size, found)
     config = {key: value for key, value in vars(options).items() if key != "location"}
-    return {"bench": "matrix-chain", "config": config, "results": results, "ratios": ratios}
+    config["cores"] = local_session().sparkContext.defaultParallelism
+    found = judged([_target(config, ratios)], results)
+    return {"bench": "matrix-chain", "config": config, "results": results, "ratios": ratios, "targets": found}
+
+
+def _target(config: dict[str, Any], ratios: dict[str, float]) -> Verdict:
+    name, bound = _TARGET
+    return verdict(name, ">=", bound, ratios.get(name), why_not=other_options(config, {"cores": 2}))
 
 
 class _Bench:
@@ -160,4 +169,4 @@ def table(result: dict[str, Any]) -> Group:
     for row in result["results"]:
         note = row.get("wrong", f"differs by {row['difference']:.0e}" if "difference" in row else "")
         shown.add_row(row["case"], f"{1000 * row['seconds']:,.1f}", f"{1000 * row['max_seconds']:,.1f}", note)
-    return Group(shown, named_numbers("ratio", result["ratios"]))
+    return Group(shown, named_numbers("ratio", result["ratios"]), target_lines(result["targets"]))

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import target_lines
 from headrace.bench.pace.approaches import BATCH, EAGER, HAND, LEAF, OURS, UNIFORM
 from headrace.bench.pace.summary import is_goal, problem
 from headrace.bench.pace.variants import WITHOUT, label
@@ -55,7 +56,7 @@ def table(result: dict[str, Any]) -> Group:
         *(Text(f"{row['case']} {message}") for row in results if (message := problem(row))),
         _passes(about),
         named_numbers("over all queries", shown),
-        *(Text(_verdict(target)) for target in result["targets"]),
+        target_lines(result["targets"]),
     )
 
 
@@ -155,8 +156,3 @@ def _paces(paces: Mapping[str, int]) -> str:
     """The least and the highest pace, if they differ."""
     least, most = min(paces.values()), max(paces.values())
     return f"{least}" if least == most else f"{least}-{most}"
-
-
-def _verdict(target: Row) -> str:
-    value = "no value" if target["value"] is None else f"{target['value']:.3g}"
-    return f"{'met    ' if target['met'] else 'NOT MET'}  {target['target']}: {value} ({target['queries']} queries)"

@@ -122,6 +122,7 @@ class Outcome:
     pieces: list[Piece]
     shown: Shown
     errors: dict[str, str] = field(default_factory=dict)  # by piece
+    failure: str = ""  # why what was measured could not be shown
 
 
 def row_of(result: Result | None, case: str) -> Row | None:

@@ -8,8 +8,10 @@ languages and durability differ, so compare ratios and the shapes of lines, not 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group
@@ -17,7 +19,7 @@ from rich.console import Group
 from headrace.bench import BENCHMARKS
 from headrace.bench.measuring.plotting import save
 from headrace.bench.paper.drawing import drawn
-from headrace.bench.paper.figure import Figure, Outcome, Piece, Result, Row, Sizes
+from headrace.bench.paper.figure import Figure, Outcome, Piece, Result, Row, Shown, Sizes
 from headrace.bench.paper.options import figures, parser
 from headrace.bench.paper.registry import FIGURES
 from headrace.bench.paper.screen import shown
@@ -40,13 +42,7 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     sizes = Sizes(options.scale, options.batch, options.time_limit, place)
     runs = _Runs(tell)
     outcomes = [runs.outcome(FIGURES[number], sizes) for number in numbers]
-    pictures = {
-        f"paper-figure-{outcome.figure.number}": drawn(
-            f"Figure {outcome.figure.number}: {outcome.figure.title}", outcome.shown.panels, outcome.figure.columns
-        )
-        for outcome in outcomes
-    }
-    files = save(options.plots, pictures)
+    files = {outcome.figure.number: _drawn(outcome, options.plots) for outcome in outcomes}
     said = [(outcome.figure.number, comparison) for outcome in outcomes for comparison in outcome.shown.comparisons]
     return {
         "bench": "paper",
@@ -57,11 +53,35 @@ def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
             "time_limit": options.time_limit,
             "cores": usable_cores(),
         },
-        "results": runs.rows(),
+        "results": [*runs.rows(), *(_failure(outcome) for outcome in outcomes if outcome.failure)],
         "ratios": {f"figure {n}, {one.what}": one.here for n, one in said if one.here is not None},
         "paper": {f"figure {n}, {one.what}": one.paper for n, one in said},
-        "figures": [_to_json(outcome, str(file)) for outcome, file in zip(outcomes, files, strict=True)],
+        "figures": [_to_json(outcome, files[outcome.figure.number]) for outcome in outcomes],
     }
+
+
+def _drawn(outcome: Outcome, folder: Path) -> str:
+    """Draw the picture of a figure and return its file; empty, with a failure of the figure, if that cannot be done."""
+    figure = outcome.figure
+    try:
+        picture = drawn(f"Figure {figure.number}: {figure.title}", outcome.shown.panels, figure.columns)
+        return str(save(folder, {f"paper-figure-{figure.number}": picture})[0])
+    except Exception as error:
+        outcome.failure = outcome.failure or _said(error)
+        return ""
+
+
+def _failure(outcome: Outcome) -> Row:
+    """A row that is wrong: what was measured could not be made into lines and ratios, or into a picture."""
+    row: Row = {"figures": [outcome.figure.number], "piece": "", "bench": "paper", "system": "headrace"}
+    return row | {"case": "figure", "wrong": outcome.failure}
+
+
+def _said(error: BaseException) -> str:
+    """What the report says of an error; it is raised if HEADRACE_DEBUG is 1."""
+    if os.environ.get("HEADRACE_DEBUG") == "1":
+        raise error
+    return str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
 
 
 class _Runs:
@@ -87,19 +107,22 @@ class _Runs:
                 errors[piece.name] = done
             else:
                 results[piece.name] = done
-        return Outcome(figure, pieces, figure.shown(results), errors)
+        try:
+            return Outcome(figure, pieces, figure.shown(results), errors)
+        except Exception as error:  # results that lack something, such as those of a run that a time limit ended early
+            return Outcome(figure, pieces, Shown(), errors, _said(error))
 
     def _run(self, figure: Figure, piece: Piece) -> Result | str:
-        found = BENCHMARKS[piece.bench]
-        module = import_module(f"headrace.bench.{found.module}")
         about = f"figure {figure.number}, {piece.name}"
         self._tell(about)
         try:
+            found = BENCHMARKS[piece.bench]
+            module = import_module(f"headrace.bench.{found.module}")
             result: Result = module.run(
                 [*found.arguments, *piece.arguments], lambda stage: self._tell(f"{about}: {stage}")
             )
-        except HeadraceError as error:  # hours of other figures should not be lost by one
-            return str(error)
+        except (Exception, SystemExit) as error:  # hours of other figures should not be lost by one
+            return _said(error)
         return result
 
     def rows(self) -> list[Row]:
@@ -128,6 +151,7 @@ def _to_json(outcome: Outcome, file: str) -> dict[str, Any]:
         "panels": [panel.to_json() for panel in outcome.shown.panels],
         "comparisons": [vars(comparison) for comparison in outcome.shown.comparisons],
         "errors": outcome.errors,
+        "failure": outcome.failure,
         "picture": file,
     }
 

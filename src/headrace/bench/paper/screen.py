@@ -33,7 +33,8 @@ def _figure(figure: Mapping[str, Any], rows: list[dict[str, Any]]) -> Iterator[R
     yield Text(f"Here: {figure['differs']}")
     yield _rows([row for row in rows if figure["figure"] in row["figures"]])
     yield _comparisons(figure["comparisons"])
-    yield Text(f"Picture: {figure['picture']}")
+    if figure["picture"]:
+        yield Text(f"Picture: {figure['picture']}")
 
 
 def _rows(rows: list[dict[str, Any]]) -> Table:

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import Verdict, judged, other_options, target_lines, verdict
 from headrace.datasets import dataset
 from headrace.datasets.batches import stream
 from headrace.datasets.dataset import Dataset
@@ -40,6 +41,8 @@ SYSTEMS = ("factorized", "factorized, lazy", "listing", "listing, lazy", "recurs
 _STRATEGIES = ("recursive", "first-order")  # listings that are kept by views for each relation, or by the relations
 _LISTED = 1_000_000  # rows that are listed of a factorized result to see how fast that is
 _RELATIVE = 1e-9
+_TARGET, _TARGET_SCALE = 100.0, 20.0  # times the time and the room of the factorized result, at this scale of Housing
+_SIZES = {"data": "housing", "changes": "all", "deletes": 0.0, "cores": 2}
 
 
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
@@ -91,7 +94,14 @@ class _Bench:
             results += self._scale(scale, results)
         config = {key: value for key, value in vars(self.options).items() if key != "location"}
         config["cores"] = self.spark.sparkContext.defaultParallelism
-        return {"bench": "factorized", "config": config, "results": results, "ratios": ratios(results)}
+        found = judged(targets(config, results), results)
+        return {
+            "bench": "factorized",
+            "config": config,
+            "results": results,
+            "ratios": ratios(results),
+            "targets": found,
+        }
 
     def _warm_up(self) -> None:
         self.tell("warming up")
@@ -248,6 +258,27 @@ def ratios(results: list[dict[str, Any]]) -> dict[str, float]:
     return out
 
 
+def targets(config: dict[str, Any], results: list[dict[str, Any]]) -> list[Verdict]:
+    """Compare listing with the factorized result at the scale of the targets.
+
+    The values of a listing are its rows times its columns, and so known without listing. The rest of what is
+    extrapolated is no measurement: the largest listing that was made is a lower bound.
+    """
+    rows = {row["case"]: row for row in results if row["scale"] == _TARGET_SCALE}
+    ours, theirs, found = rows.get("factorized", {}), rows.get("listing", {}), []
+    for key, what in (("values", "values"), ("state_mb", "bytes"), ("seconds", "seconds")):
+        value = theirs[key] / ours[key] if key in theirs and ours.get(key) else None
+        why, least = other_options(config, _SIZES), ""
+        if value is not None and theirs.get("extrapolated") and key != "values":
+            scale, guess = theirs["from_scale"], value
+            listed = next(row for row in results if row["case"] == "listing" and row["scale"] == scale)
+            value = listed[key] / ours[key]
+            least = f"listing was measured up to scale {scale:g}; in proportion to the rows, it would be {guess:,.0f}"
+        name = f"listing / factorized at scale {_TARGET_SCALE:g}, {what}"
+        found.append(verdict(name, ">=", _TARGET, value, why_not=why, at_least=least))
+    return found
+
+
 def table(result: dict[str, Any]) -> Group:
     """Return the tables that show a result to people."""
     config = result["config"]
@@ -268,4 +299,4 @@ def table(result: dict[str, Any]) -> Group:
             f"{row['count_seconds'] * 1e3:,.2f}" if "count_seconds" in row else "",
             f"{row['listed_rows_per_s']:,.0f}" if "listed_rows_per_s" in row else "",
         )
-    return Group(shown, named_numbers("ratio", result["ratios"]))
+    return Group(shown, named_numbers("ratio", result["ratios"]), target_lines(result["targets"]))

@@ -31,10 +31,12 @@ from rich.text import Text
 
 from headrace.bench.measuring.peak_memory import release_memory
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import judged, target_lines
 from headrace.bench.share.model import Model
 from headrace.bench.share.playing import Played, play
 from headrace.bench.share.plot import save_plot
 from headrace.bench.share.queries import CASES
+from headrace.bench.share.targets import OURS, targets
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.tpch import tpch_tables
 from headrace.engine.opening import AUTO, OFF
@@ -48,7 +50,6 @@ __all__ = ["run", "table"]
 Tell = Callable[[str], None]
 _SHARES = (1.0, 0.5, 0.2, 0.1)
 _TRIGGERS = 4  # after which what is taken apart is looked at again
-OURS = "ours"
 APPROACHES: dict[str, tuple[str, Callable[..., Chosen]]] = {
     "noshare-uniform": (OFF, uniform),
     "noshare-nonuniform": (OFF, chosen),
@@ -135,7 +136,8 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         save_plot(options.plots, results, f"TPC-H at scale {options.scale:g} in {options.parts} parts")
     config = {key: value for key, value in vars(options).items() if key not in ("location", "plots")}
     config |= {"cores": files, "rows": sum(rows.num_rows for rows in tables.values())}
-    return {"bench": "share-goals", "config": config, "results": results, "ratios": _ratios(results)}
+    found = judged(targets(results), results)
+    return {"bench": "share-goals", "config": config, "results": results, "ratios": _ratios(results), "targets": found}
 
 
 def _compared(
@@ -255,4 +257,5 @@ def table(result: dict[str, Any]) -> Group:
             f"{row['missed_most']:.0%}",
             f"{row['planning_seconds']:.2f}",
         )
-    return Group(Text(title, style="bold"), shown, named_numbers("ours beside the others", result["ratios"]))
+    ratios = named_numbers("ours beside the others", result["ratios"])
+    return Group(Text(title, style="bold"), shown, ratios, target_lines(result["targets"]))

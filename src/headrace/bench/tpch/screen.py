@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.bench.measuring.screen import named_numbers
+from headrace.bench.measuring.targets import target_lines
 from headrace.bench.tpch.ratios import LOAD, MEAN, RECOMPUTE, TABLES_ONLY, TOGETHER, problem
 
 Row = Mapping[str, Any]
@@ -47,7 +48,7 @@ def table(result: dict[str, Any]) -> Group:
         *(Text(f"{row['case']} {message}") for row in ours if (message := problem(row))),
         named_numbers("over all queries", {name: x for name, x in ratios.items() if not name.startswith(alone)}),
         Text(f"Peak memory: {memory['python_mb']:,.0f} MB of Python, {memory['java_mb']:,.0f} MB of Spark's JVM."),
-        *(Text(_verdict(target)) for target in result["targets"]),
+        target_lines(result["targets"]),
     )
 
 
@@ -80,8 +81,3 @@ def _short(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
-
-
-def _verdict(target: Row) -> str:
-    value = "no value" if target["value"] is None else f"{target['value']:.2f}"
-    return f"{'met    ' if target['met'] else 'NOT MET'}  {target['target']}: {value} ({target['queries']} queries)"

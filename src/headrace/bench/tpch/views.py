@@ -26,11 +26,12 @@ from pyspark.sql import SparkSession
 
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
 from headrace.bench.tpch.data import Data, Tell, load_data
-from headrace.bench.tpch.ratios import PEAK, TABLES_ONLY, TOGETHER, ratios, targets
+from headrace.bench.tpch.ratios import PEAK, SHARING_OFF, TABLES_ONLY, TOGETHER, ratios, targets
 from headrace.bench.tpch.screen import table
 from headrace.datasets.tpch_queries import TPCH_22, TPCH_QUERIES, tpch_query
 from headrace.engine.engine import Engine
 from headrace.engine.handles import View
+from headrace.engine.opening import AUTO, OFF
 from headrace.errors import HeadraceError
 from headrace.factorized.planner import STRATEGIES
 from headrace.runtime.jvm import java_peak
@@ -58,6 +59,7 @@ class _Kept:
     strategies: dict[str, str] = field(default_factory=dict)
     table_bytes: int = 0
     shared_bytes: int = 0
+    merged: float = 0.0
     ran: str = ""
     grown: int = 0
     peak: int = 0
@@ -89,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--steps", type=lambda text: _at_least_one(made, text), default=20, help="steps a query (default 20)")
     add("--share", type=float, default=0.001, help="share of orders that a step inserts, and deletes (default 0.001)")
     add("--strategy", choices=strategies, default="auto", help="how the views are kept (default auto)")
-    add("--together", action="store_true", help="afterwards, also keep all of these views in one engine")
+    add(
+        "--together",
+        action="store_true",
+        help="also keep all of these views in one engine, sharing and not",
+    )
     add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
     add("--cores", type=int, default=None, help="cores to use (default: all)")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
@@ -138,9 +144,10 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         results += [{"system": "headrace", "case": name, **ours}, {"system": "spark", "case": name, **theirs}]
         peaks.append(peak)
     if options.together:
-        row, peak = _together(data, options, _Progress(tell, TOGETHER))
-        results.append(row)
-        peaks.append(peak)
+        for case, sharing in ((TOGETHER, AUTO), (SHARING_OFF, OFF)):
+            row, peak = _together(data, options, case, sharing, _Progress(tell, case))
+            results.append(row)
+            peaks.append(peak)
     # The JVM is Spark's, which runs the peer too: its peak is that of both.
     python, java = max(peaks) / 1e6, java_peak(spark) / 1e6
     results.append({"system": "all", "case": PEAK, "peak_mb": python + java, "python_mb": python, "java_mb": java})
@@ -191,16 +198,19 @@ def _alone(
     return row if wrong is None else row | {"wrong": wrong[:_SHOWN]}, kept.peak
 
 
-def _together(data: Data, options: argparse.Namespace, progress: _Progress) -> tuple[dict[str, Any], int]:
+def _together(
+    data: Data, options: argparse.Namespace, case: str, sharing: str, progress: _Progress
+) -> tuple[dict[str, Any], int]:
     """Keep all views in one engine, and check all answers."""
     views = {name: tpch_query(name) for name in options.queries}
-    row: dict[str, Any] = {"system": "headrace", "case": TOGETHER}
+    row: dict[str, Any] = {"system": "headrace", "case": case}
     try:
-        kept = _keep(data, views, options.strategy, progress)
+        kept = _keep(data, views, options.strategy, progress, sharing)
     except Exception as error:
         return row | _failed(error), 0
     row |= _row(data, kept) if kept.steps else {}
     row |= {"views": list(kept.answers), "load_seconds": sum(kept.filled.values())}
+    row["merge_seconds"] = kept.merged
     state = sum(kept.bytes.values()) + kept.shared_bytes
     row |= {"read_seconds": sum(map(kept.read, kept.reads)), "state_mb": state / 1e6}
     progress("comparing the answers with Spark's")
@@ -214,11 +224,17 @@ def _together(data: Data, options: argparse.Namespace, progress: _Progress) -> t
     return row, kept.peak
 
 
-def _keep(data: Data, views: Mapping[str, str], strategy: str, progress: _Progress | None = None) -> _Kept:
+def _keep(
+    data: Data,
+    views: Mapping[str, str],
+    strategy: str,
+    progress: _Progress | None = None,
+    sharing: str = AUTO,
+) -> _Kept:
     """Make views over the loaded tables, take all steps and read the answers; skip views that cannot be made."""
     kept = _Kept()
     release_memory()
-    with data.opened() as engine, PeakMemory(_SAMPLE) as memory:
+    with data.opened(sharing) as engine, PeakMemory(_SAMPLE) as memory:
         made = {}
         for name, sql in views.items():
             if progress is not None:
@@ -226,6 +242,9 @@ def _keep(data: Data, views: Mapping[str, str], strategy: str, progress: _Progre
             view = _fill(engine, name, sql, strategy, kept)
             if view is not None:
                 made[name] = view
+        start = time.perf_counter()
+        engine.settle()  # else views would be merged beside the steps that are timed
+        kept.merged = time.perf_counter() - start
         if made or not views:
             _step(engine, made, data, kept, progress)
         for name, view in made.items():
