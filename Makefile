@@ -1,13 +1,14 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint format bench peers
+.PHONY: help setup demo check test fuzz lint format bench peers
 
 PYTHON ?= python3
 PEERS := flink pathway
 PEER_PYTHONS := python3.11 python3.12 python3.10 $(PYTHON)
 BIN := .venv/bin
 WORKERS ?= 2
+CASES ?= 10000
 # Workers of a test run, each with a Spark session of its own; what measures time runs alone, after them.
 SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -26,6 +27,9 @@ check: lint ## lint, then the tests that tell most in a few minutes
 test: lint ## lint, then run all tests
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest -m serial
+
+fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of them
+	HEADRACE_FUZZ=$(CASES) $(BIN)/python -m pytest tests/fuzz -s
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import headrace as hr
 from headrace.engine.meanwhile import Meanwhile
 from headrace.errors import CorruptFileError, SchemaError, StorageError
 from headrace.runtime import session
-from headrace.runtime.location import Location
+from headrace.runtime.location import Location, _checksum
 
 
 class Started(Exception):
@@ -142,3 +143,53 @@ def test_a_wrong_location_is_refused_at_once(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_spark_connect_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    with pytest.raises(SchemaError, match="the session is of Spark Connect") as caught:
+        hr.Engine(connect(), tmp_path / "s")
+    assert "SPARK_REMOTE" in caught.value.way_out
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+    with pytest.raises(SchemaError, match="the left DataFrame of the window join is of Spark Connect"):
+        hr.window_join(frame, frame, on="k", time="t", window="1 second")
+    monkeypatch.undo()  # `local_session` is the real one again
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", classmethod(lambda cls: None))
+    with pytest.raises(SchemaError, match="SPARK_REMOTE asks for"):
+        session.local_session()
+    assert not (tmp_path / "s").exists()
+
+
+def test_folders_that_are_links_are_refused(tmp_path: Path) -> None:
+    made(tmp_path / "s")
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "mine.run").write_text("keep me")
+    (tmp_path / "s" / "runs").rmdir()
+    (tmp_path / "s" / "runs").symlink_to(tmp_path / "else")
+    with pytest.raises(StorageError, match="runs is no folder of its own"):
+        hr.connect(tmp_path / "s")
+    assert (tmp_path / "else" / "mine.run").read_text() == "keep me"
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    made(tmp_path / "s")
+    (tmp_path / "mine").write_text("keep me")
+    (tmp_path / "s" / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(StorageError, match="lock cannot be opened"):
+        hr.connect(tmp_path / "s")
+    assert (tmp_path / "mine").read_text() == "keep me"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"buckets": 0}, {"buckets": 10**9}, {"buckets": "4"}, {"seed": -1}, {"sql": {"spark.jars": "x"}}, {"sql": 7}],
+)
+def test_settings_that_no_location_has_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    path = made(tmp_path / "s") / "headrace.json"
+    data = json.loads(path.read_text())
+    data.pop("crc")
+    data |= changed
+    path.write_text(json.dumps(data | {"crc": _checksum(data)}))
+    with pytest.raises(CorruptFileError, match=r"headrace.json cannot be read"):
+        hr.connect(tmp_path / "s")

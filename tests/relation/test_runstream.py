@@ -23,7 +23,7 @@ def streamed(run: Run, cuts: list[int], path: Path, buckets: np.ndarray | None =
     with RunStream(path.parent, run.words.shape[0], with_buckets=buckets is not None) as stream:
         for start, stop in pairwise(edges):
             stream.add(run.slice(start, stop), None if buckets is None else buckets[start:stop])
-        assert stream.write(path) == path.stat().st_size
+        assert stream.write(path) == (path.stat().st_size, runfile.crc_of(path.read_bytes()))
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     return path.read_bytes()
 

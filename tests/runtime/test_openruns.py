@@ -15,7 +15,9 @@ def a_bucket(root: Path, rows: int, files: int) -> BucketState:
     refs = []
     for i in range(files):
         run = Run(np.arange(rows, dtype=np.uint64)[None, :], (np.full(rows, i),))
-        refs.append(RunRef(f"{rows}-{i}.run", rows, runfile.write(run, root / "runs" / f"{rows}-{i}.run")))
+        path = root / "runs" / f"{rows}-{i}.run"
+        size = runfile.write(run, path)
+        refs.append(RunRef(path.name, rows, size, crc=runfile.crc_of(path.read_bytes())))
     return BucketState(tuple(refs), rows)
 
 

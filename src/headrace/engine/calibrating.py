@@ -17,6 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.errors import StorageError
+from headrace.relation import disk
 from headrace.runtime.location import write_atomically
 from headrace.thrifty.calibration import fitted, from_json, probe, to_json
 from headrace.thrifty.cost import UNITS, Units
@@ -77,9 +78,9 @@ class Calibration:
 
     def _read(self) -> Units | None:
         try:
-            data = json.loads(self._path.read_text())
+            data = json.loads(disk.read(self._path))
             return from_json(data["units"]) if data["machine"] == self._machine else None
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 
     def _write(self, units: Units) -> None:

@@ -33,7 +33,7 @@ from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_defini
 from headrace.engine.merging_views import MergingViews
 from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
-from headrace.engine.opening import AUTO, BAD_ROWS, OFF, PROCESS, check_options, location_at, one_of
+from headrace.engine.opening import AUTO, BAD_ROWS, OFF, PROCESS, check_classic, check_options, location_at, one_of
 from headrace.engine.planning import Planner
 from headrace.engine.products import inputs_of
 from headrace.engine.recompute import Recomputer
@@ -46,6 +46,7 @@ from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
+from headrace.engine.stored_definitions import table_of, view_of
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
 from headrace.errors import BadRowsError, HeadraceError
@@ -103,6 +104,7 @@ class Engine:
         memory_budget: str | int | None = None,
     ) -> None:
         check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget, durability)
+        check_classic("the session", spark)
         self._spark = spark
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
@@ -121,10 +123,10 @@ class Engine:
             with_spark = SparkSide(spark, self._sql.spark, self._planner, self._calibration)
             self._access = Access(self._catalogue, self._store, with_spark, self)
             self._streams: Any = None
-            for definition in self._store.snapshot.tables.values():
-                self._add_table(TableSchema.from_json(definition))
+            for name, definition in self._store.snapshot.tables.items():
+                self._add_table(table_of(name, definition))
             for name, definition in self._store.snapshot.views.items():
-                self._add_view(name, self._plan(name, Definition.from_json(definition)))
+                self._add_view(name, self._plan(name, view_of(name, definition)))
             self._catalogue.share(shared_from_json(self._store.snapshot.shared))
             self._catalogue.leave_out(self._store.snapshot.unkept)
             self._maintenance.memory.budget = bytes_of(memory_budget)
@@ -770,5 +772,5 @@ class Engine:
         if self._streams is None:
             from headrace.engine.streams import Streams
 
-            self._streams = Streams(self.apply, self._lock, self._store.location.checkpoints)
+            self._streams = Streams(self.apply, self.sync, self._lock, self._store.location.checkpoints)
         return self._streams

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headrace.engine.opening import check_classic
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
 from headrace.relation.change import ChangeBatch, change_batch, check_columns
 from headrace.relation.schema import DIFF, Column, TableSchema
@@ -43,6 +44,7 @@ def columns_of(table: str, schema: str | StructType | pa.Schema) -> list[Column]
 
 def input_of(schema: TableSchema, given: object) -> ChangeBatch | DataFrame:
     """Check the changes of a table that a user gave."""
+    check_classic(f"the DataFrame for table {schema.name!r}", given)
     return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
 

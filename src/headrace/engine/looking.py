@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.engine import stored_plans
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Catalogue
-from headrace.engine.definition import Definition
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
 from headrace.engine.opening import AUTO, location_at
@@ -23,7 +22,7 @@ from headrace.engine.sharing import shared_from_json
 from headrace.engine.sharing_report import engine_report
 from headrace.engine.status import status_of
 from headrace.engine.store import Store
-from headrace.relation.schema import TableSchema
+from headrace.engine.stored_definitions import table_of, view_of
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -38,9 +37,8 @@ class Look:
         self._store.open_existing()
         self._catalogue = Catalogue(self._store.settings.seed)
         self._access = Access(self._catalogue, self._store)
-        for definition in self._store.snapshot.tables.values():
-            schema = TableSchema.from_json(definition)
-            self._catalogue.add_table(schema, lambda layout: Table(self._access, layout))
+        for name, definition in self._store.snapshot.tables.items():
+            self._catalogue.add_table(table_of(name, definition), lambda layout: Table(self._access, layout))
         self.views: Mapping[str, Handle] = _Views(self._store, self._access)
 
     def status(self) -> dict[str, Any]:
@@ -82,7 +80,7 @@ class _Views(Mapping[str, "Handle"]):
         known = self._access.catalogue.handles
         if name in known:
             return known[name]
-        definition = Definition.from_json(self._store.snapshot.views[name])
+        definition = view_of(name, self._store.snapshot.views[name])
         planned = stored_plans.read(self._store, name, definition)
         kind = handle_class(definition.kind)
         handle = self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))

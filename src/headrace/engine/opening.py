@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from headrace.errors import SchemaError, StorageError
-from headrace.runtime.location import Location, Settings
+from headrace.runtime.location import MOST_BUCKETS, Location, Settings
 from headrace.thrifty.keep.sizes import bytes_of
 
 BAD_ROWS = ("fail", "quarantine")
@@ -16,7 +16,6 @@ PROCESS, DISK = "process", "disk"  # what a commit is safe from when it returns 
 _SHARING = (AUTO, EXACT, OFF)
 LEVELS = (PROCESS, DISK)
 _EXECUTORS = ("auto", "inline", "spark")
-_MOST_BUCKETS = 4096
 _URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
@@ -58,11 +57,21 @@ def check_options(
     one_of("sharing", sharing, _SHARING)
     one_of("durability", durability, LEVELS)
     one_of("on_bad_rows", on_bad_rows, BAD_ROWS)
-    if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
-        raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {_MOST_BUCKETS}")
+    if buckets is not None and not 1 <= buckets <= MOST_BUCKETS:
+        raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {MOST_BUCKETS}")
     if driver_rows is not None and driver_rows < 0:
         raise SchemaError(
             f"driver_rows={driver_rows} is out of range", way_out="choose 0 (no step runs in the driver) or more"
+        )
+
+
+def check_classic(what: str, given: object) -> None:
+    """Refuse sessions and DataFrames of Spark Connect: they have no JVM here, which plans queries and runs kernels."""
+    if type(given).__module__.startswith("pyspark.sql.connect"):
+        raise SchemaError(
+            f"{what} is of Spark Connect, which Headrace cannot use: it plans with the JVM of the session itself",
+            way_out="make the session without .remote(...) and without SPARK_REMOTE, as in "
+            'SparkSession.builder.master("local[*]").getOrCreate(); on a cluster, give its master there',
         )
 
 

@@ -34,7 +34,7 @@ def from_json(data: Mapping[str, Any]) -> Any:
     """Read a value that `to_json` wrote."""
     try:
         return _Reader(data).root()
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ImportError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ImportError, RecursionError) as error:
         raise OtherPlanError(f"{type(error).__name__}: {error}") from error
 
 

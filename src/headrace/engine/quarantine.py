@@ -9,10 +9,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from headrace.errors import CorruptFileError
+from headrace.relation import disk
 from headrace.relation.schema import STEP, Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.runtime.aside import aside_columns
 from headrace.runtime.program import arrow_schema
+from headrace.runtime.recovery import aside_damage
 
 T = TypeVar("T")
 
@@ -22,7 +24,11 @@ def read(schema: TableSchema, files: Iterable[Path]) -> pa.Table:
     wanted = arrow_schema([*aside_columns(schema), Column(STEP, SqlType("bigint"))])
 
     def rows(path: Path) -> pa.Table:
-        return pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all().cast(wanted)
+        if wrong := aside_damage(path):
+            raise OSError(wrong)
+        found = pa.ipc.open_file(pa.py_buffer(disk.read(path))).read_all()
+        found.validate(full=True)
+        return found.cast(wanted)
 
     return pa.concat_tables([wanted.empty_table(), *(_of(path, rows) for path in files)])
 
@@ -33,7 +39,7 @@ def count(files: Iterable[Path]) -> int:
 
 
 def _rows_in(path: Path) -> int:
-    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+    with disk.opened(path) as source, pa.ipc.open_file(source) as file:
         return sum(file.get_batch(i).num_rows for i in range(file.num_record_batches))
 
 

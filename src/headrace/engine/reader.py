@@ -144,7 +144,7 @@ class Reader:
         location = Location(self._root)
         runs = sorted(set(self._snapshot.runs()), key=lambda run: (run.name, run.at))
         found = [run_damage(location, run) for run in runs]
-        found += [aside_damage(location, name) for name in sorted(self._snapshot.set_aside())]
+        found += [aside_damage(location.quarantine / name) for name in sorted(self._snapshot.set_aside())]
         return [problem for problem in found if problem is not None]
 
     # -- tables -------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Reader:
         return runs
 
     def _read(self, run: RunRef) -> StoredRun:
-        return runfile.read(self._root / "runs" / run.name, run.at, run.bytes)
+        return runfile.read(self._root / "runs" / run.name, run.at, run.bytes, run.crc)
 
     def _aside(self, files: Mapping[str, list[str]]) -> dict[str, list[Path]]:
         return {table: [self._root / "quarantine" / name for name in names] for table, names in files.items()}

@@ -359,7 +359,7 @@ def shared_from_json(data: Mapping[str, Any]) -> dict[str, Shared]:
     """Shared subplans as the log has kept them."""
     try:
         return {name: from_json(one) for name, one in data.items()}
-    except OtherPlanError as error:
+    except (OtherPlanError, AttributeError) as error:
         raise StorageError(
             f"a subplan that views share was written by another version of Headrace: {error}",
             way_out="open the location with the version that wrote it, or make it anew",

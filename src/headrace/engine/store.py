@@ -141,11 +141,12 @@ class Store:
         """Remove files of steps that never happened; returns how many there were."""
         # Files first: a merge beside this tells its names before it makes the files.
         folders = (self.location.runs, self.location.batches, self.location.quarantine)
-        there = [path for folder in folders for path in folder.iterdir()]
+        there = [path for folder in folders for path in folder.iterdir() if path.is_symlink() or not path.is_dir()]
         with self._lock:
             needed = _names(self.snapshot) | self._doomed.keys() | self._pinned() | self._merged()
         found = [path for path in there if path.name not in needed]
-        found += self.location.log.glob(".*")
+        for folder in (self.location.root, self.location.log, self.location.root / "plans"):
+            found += (path for path in folder.glob(".*.*") if not path.is_dir())
         for path in found:
             disk.DISK.remove(path)
         return len(found)

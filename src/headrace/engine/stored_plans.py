@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.relation.types import SqlType
     from headrace.sql.catalyst import AnalysedView
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def write(store: Store, name: str, view: PlannedView) -> None:
     if _read(path).get("digest") == digest:
         return
     plan = to_json(_Stored(view.kernel, view.tables, _without_jvm(view.answer), view.factorization))
-    text = json.dumps({"digest": digest, "tables": view.tables, "plan": plan}, separators=(",", ":"))
+    data = {"digest": digest, "tables": view.tables, "plan": plan}
+    text = json.dumps(data | {"crc": _checksum(data)}, separators=(",", ":"))
     with suppress(StorageError, OSError):  # the view is there without it
         disk.DISK.make_folder(path.parent)
         write_atomically(path, text.encode(), fsync=False)
@@ -86,7 +88,7 @@ def read(store: Store, name: str, definition: Definition) -> PlannedView:
         stored = from_json(data["plan"])
         kernel = stored.kernel.with_shifts(definition.shifts) if definition.shifts else stored.kernel
         return PlannedView(definition, kernel, stored.tables, stored.answer, stored.factorization)
-    except (KeyError, TypeError, AttributeError, OtherPlanError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OtherPlanError) as error:
         raise SparkNeeded(f"the stored plan of view {name} is of another version of it or of Headrace") from error
 
 
@@ -110,10 +112,15 @@ def _digest(store: Store, tables: Iterable[str], definition: Definition) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(disk.read(path))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    # What is damaged counts as not stored: it would answer another question.
+    return found if isinstance(found, dict) and found.pop("crc", None) == _checksum(found) else {}
+
+
+def _checksum(data: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(data, sort_keys=True).encode())
 
 
 def _path(store: Store, name: str) -> Path:

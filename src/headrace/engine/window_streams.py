@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.engine import Engine
+from headrace.engine.opening import check_classic
 from headrace.engine.window_joins import WindowJoinView
 from headrace.errors import SchemaError
 from headrace.explain.report import Report
@@ -66,6 +67,8 @@ def window_join(
 
     The columns of `to_df()`: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
     """
+    check_classic("the left DataFrame of the window join", left)
+    check_classic("the right DataFrame of the window join", right)
     keys = (on,) if isinstance(on, str) else tuple(on)
     asked = {"window": window, "slide": slide, "emit_after": emit_after, "horizon": horizon, "agg": agg}
     asked |= {"within": within, "estimator": estimator, "interval": interval, "revisions": revisions, "by_key": by_key}

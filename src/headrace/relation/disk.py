@@ -3,14 +3,20 @@
 What a process has written survives the process as soon as the system has taken it, but a power cut only once it was
 synced: the content of a file by syncing the file, its name by syncing the folder. Until then the disk may keep any part
 of it, in any order. So a file is written under a name that nobody looks for, and gets its name when it is whole.
+
+Whoever may look into a folder may read and write its files, and nobody else: a new file or folder takes the permissions
+of the folder that it is made in. So those of a location's own folder decide for all that is in it, in every process.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 class Disk:
@@ -28,7 +34,8 @@ class Disk:
     @contextmanager
     def create(self, path: Path) -> Iterator[int]:
         """Make a new file and open it for reading and writing, as the system's number; `wrote` follows."""
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        mode = permissions(path.parent) & 0o666
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             yield file
         finally:
@@ -51,9 +58,14 @@ class Disk:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
-    def make_folder(self, path: Path) -> None:
-        """Make a folder, and those above it, unless they are there."""
-        path.mkdir(parents=True, exist_ok=True)
+    def make_folder(self, path: Path, mode: int | None = None) -> None:
+        """Make a folder, and those above it, unless they are there; without a mode, it has that of the one above."""
+        if path.is_dir():
+            return
+        if not path.parent.is_dir():
+            self.make_folder(path.parent, None if mode is None else 0o777)
+        with suppress(FileExistsError):
+            path.mkdir(permissions(path.parent) if mode is None else mode)
 
     def sync(self, path: Path) -> None:
         """Wait until the content of a file is on the disk, whoever wrote it."""
@@ -62,6 +74,39 @@ class Disk:
     def sync_folder(self, path: Path) -> None:
         """Wait until the names in a folder are on the disk."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+class NoFileError(OSError):
+    """What has the name of a file is none: a folder, a pipe, a device, or a link, which may lead anywhere."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is no file")
+        self.strerror = "it is no file"
+
+
+def opened(path: Path) -> IO[bytes]:
+    """Open a file for reading; never waits, and follows no link at the end of the path."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise NoFileError(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise NoFileError(path)
+    return open(number, "rb")
+
+
+def read(path: Path) -> bytes:
+    """The content of a file."""
+    with opened(path) as file:
+        return file.read()
+
+
+def permissions(folder: Path) -> int:
+    """Who may do what with a folder, as the bits of its mode; the process's umask takes from them what it forbids."""
+    return folder.stat().st_mode & 0o777
 
 
 def _sync(path: Path, how: int) -> None:

@@ -48,6 +48,9 @@ class Run:
     def check(self, positions: Positions | None = None) -> None:
         """Memory needs no checking; a run in a file does."""
 
+    def check_fits(self, group: Group) -> None:
+        """What was computed is of its group; a run in a file may be another one."""
+
     def take(self, positions: NDArray[np.integer] | NDArray[np.bool_]) -> Run:
         """Pick entries; the positions must be ascending, so that the result is a run."""
         at = positions_of(positions)
@@ -139,6 +142,7 @@ def consolidate(group: Group, words: Words, payload: Payload, values: Values) ->
 def merge(group: Group, runs: Sequence[Run], *, keep_zeros: bool = False) -> Run:
     """Return the sum of runs as one run; entries that are zero stay only if `keep_zeros`."""
     for run in runs:
+        run.check_fits(group)
         run.check()
     if len(runs) == 1:
         zero = group.is_zero(runs[0].payload)

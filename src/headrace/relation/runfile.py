@@ -86,47 +86,82 @@ def write_encoded(data: bytearray, path: Path, *, fsync: bool = False) -> None:
         ) from error
 
 
-def read(path: Path, at: int = 0, size: int | None = None) -> StoredRun:
+def read(path: Path, at: int = 0, size: int | None = None, crc: int | None = None) -> StoredRun:
     """Open a run file, or a run that begins at some byte of a file and has some size.
+
+    Parameters
+    ----------
+    crc : the checksum that its header must have, if that is known.
 
     Raises
     ------
-    CorruptFileError : it is missing, truncated or its header is damaged.
+    CorruptFileError : it is missing, truncated, another run, or its header is damaged.
     """
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size if size is None else size
+        with disk.opened(path) as file:
+            there = os.fstat(file.fileno()).st_size
+            size = there if size is None else size
+            if at + size > there:
+                raise corrupt(path, f"it has {there} bytes, and the run ends at {at + size}")
             if size <= SMALL:
                 data = np.fromfile(file, np.uint8, size, offset=at)
+            elif at:
+                raise corrupt(path, f"a run of {size} bytes has a file of its own")
             else:
                 data = np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
     except FileNotFoundError as error:
         raise corrupt(path, "it is missing") from error
+    except disk.NoFileError as error:
+        raise corrupt(path, "it is no file") from error
     except OSError as error:
         raise StorageError(
             f"run file {path} could not be read: {error.strerror}",
             way_out="make the location readable again; nothing was changed",
         ) from error
-    return decode(data, str(path))
+    return decode(data, str(path), crc)
 
 
-def decode(data: NDArray[np.uint8], name: str) -> StoredRun:
-    """Read a run from the bytes of a file; `name` is what errors call it."""
+def crc_of(data: bytes | bytearray | memoryview) -> int:
+    """The checksum of the header of an encoded run, which has the checksums of everything else."""
+    return int(PREAMBLE.unpack_from(data)[2])
+
+
+def decode(data: NDArray[np.uint8], name: str, crc: int | None = None) -> StoredRun:
+    """Read a run from the bytes of a file, once its header is found to be true; `name` is what errors call it."""
     if len(data) < PREAMBLE.size:
         raise corrupt(name, f"it has only {len(data)} bytes")
-    magic, header_bytes, crc, size = PREAMBLE.unpack_from(data.data)
+    magic, header_bytes, header_crc, size = PREAMBLE.unpack_from(data.data)
     if magic != MAGIC:
         raise corrupt(name, "it does not begin as a run file does")
     if size != len(data):
         raise corrupt(name, f"it has {len(data)} bytes instead of {size}")
-    if header_bytes > size or zlib.crc32(data[PREAMBLE.size : header_bytes].data) != crc:
+    if not PREAMBLE.size + 4 <= header_bytes <= size:
+        raise corrupt(name, f"its header cannot have {header_bytes} bytes")
+    if zlib.crc32(data[PREAMBLE.size : header_bytes].data) != header_crc:
         raise corrupt(name, "its header does not match its checksum")
+    if crc is not None and crc != header_crc:
+        raise corrupt(name, "it is not the run that the log names")
+    try:
+        meta = FileLayout.read(_text(data), header_bytes, size - header_bytes)
+    except ValueError as error:
+        raise corrupt(name, str(error)) from error
+    return _stored(data, name, meta, header_bytes)
+
+
+def decode_own(data: bytearray, name: str) -> StoredRun:
+    """Read a run from bytes that this process has just made: there is nothing to check."""
+    whole = np.frombuffer(data, np.uint8)
+    return _stored(whole, name, json.loads(_text(whole)), PREAMBLE.unpack_from(data)[1]).trusted()
+
+
+def _text(data: NDArray[np.uint8]) -> bytes:
     (length,) = struct.unpack_from("<I", data.data, PREAMBLE.size)
-    head = PREAMBLE.size + 4
-    meta = json.loads(data[head : head + length].tobytes())
-    width, rows = meta["words"], meta["rows"]
-    fence_count = -(-rows // FENCE_ROWS)
-    at = head + length
+    return data[PREAMBLE.size + 4 :][:length].tobytes()
+
+
+def _stored(data: NDArray[np.uint8], name: str, meta: dict[str, Any], header_bytes: int) -> StoredRun:
+    at = PREAMBLE.size + 4 + len(_text(data))
+    width, fence_count = meta["words"], -(-meta["rows"] // FENCE_ROWS)
     fences = data[at : at + 8 * width * fence_count].copy().view(np.uint64).reshape(width, fence_count)
     at += fences.nbytes
     sums = data[at : at + 8 * meta["blocks"]].copy().view(np.uint64)

@@ -7,6 +7,7 @@ for every probe. Without a router, every run is: the sum over all runs is the sa
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from headrace.relation import kernels, probing
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Place, Run, Values, consolidate, refit, widen
+from headrace.relation.runlayout import corrupt, kinds_of
 from headrace.relation.storedrun import StoredRun
 from headrace.rings import Group, Payload, gathers
 
@@ -109,6 +111,8 @@ class RunSet(Sequence[AnyRun]):
             return np.zeros((4, 0), np.int64)
         if self._last is not None and self._last[0] is probes:
             return self._last[1]
+        if probes.shape[0] > self._table.least_width:
+            self._refuse_width(probes.shape[0])
         asked, probes = probes, np.ascontiguousarray(probes)
         order, starts = self._routed(probes)
         room = _room()
@@ -133,6 +137,7 @@ class RunSet(Sequence[AnyRun]):
         total = group.zeros(m)
         if not found.shape[1]:
             return total
+        self._check_fits(group)
         if gathers(group):
             edges = np.flatnonzero(np.diff(found[0], prepend=-1, append=-1))
             for start, stop in pairwise(edges):
@@ -147,6 +152,7 @@ class RunSet(Sequence[AnyRun]):
         entries = self.entries(probes)
         if not len(entries):
             return None
+        self._check_fits(group)
         found = self.take(entries)
         return consolidate(group, found.words, found.payload, found.values)
 
@@ -237,6 +243,18 @@ class RunSet(Sequence[AnyRun]):
     def _table(self) -> _Table:
         return _Table.of(self.runs, self.homes)
 
+    def _check_fits(self, group: Group) -> None:
+        """Refuse runs from files whose payloads are not of the group."""
+        if self._table.kinds - {kinds_of(group)}:
+            for run in self.runs:
+                run.check_fits(group)
+
+    def _refuse_width(self, width: int) -> None:
+        for run in self.runs:
+            if run.words.shape[0] < width:
+                name = run.name if isinstance(run, StoredRun) else "a run in memory"
+                raise corrupt(name, f"its keys have {run.words.shape[0]} words, and {width} are looked for")
+
     def _ensure(self, part: str, runs: Positions, positions: Positions) -> None:
         # Again and again, because other threads that search the same files may clear marks.
         table = self._table
@@ -274,6 +292,8 @@ class _Table:
     ready: dict[str, NDArray[np.uint64]]  # per part, the addresses of the flags of blocks
     wanted: NDArray[np.uint64]
     widths: tuple[int, ...]  # how many words a key has
+    least_width: float
+    kinds: frozenset[tuple[str, ...]]  # the types of payloads that runs from files have
     held: tuple[Place, ...]
 
     @classmethod
@@ -286,7 +306,9 @@ class _Table:
         payload = np.array([place.payload for place in held], np.uint64).reshape(len(held), columns).T.copy()
         ready = {part: np.array([p.ready[part] for p in held], np.uint64) for part in ("words", "payload")}
         wanted = np.ascontiguousarray(places[:, probing.WANTED])
-        return cls(places, payload, ready, wanted, tuple(run.words.shape[0] for run in runs), held)
+        widths = tuple(run.words.shape[0] for run in runs)
+        kinds = frozenset(run.kinds for run in runs if isinstance(run, StoredRun))
+        return cls(places, payload, ready, wanted, widths, min(widths, default=math.inf), kinds, held)
 
     def __add__(self, other: _Table) -> _Table:
         if not other.held or not self.held:
@@ -297,6 +319,8 @@ class _Table:
             {part: np.concatenate([flags, other.ready[part]]) for part, flags in self.ready.items()},
             np.concatenate([self.wanted, other.wanted]),
             self.widths + other.widths,
+            min(self.least_width, other.least_width),
+            self.kinds | other.kinds,
             self.held + other.held,
         )
 

@@ -71,8 +71,8 @@ class RunStream:
         self._last = words[:, -1].copy()
         self.rows += piece.rows
 
-    def write(self, path: Path, *, fsync: bool = False) -> int:
-        """Write the file, which must not exist; returns its size."""
+    def write(self, path: Path, *, fsync: bool = False) -> tuple[int, int]:
+        """Write the file, which must not exist; returns its size, and the checksum of its header."""
         assert self._like is not None, "a run has at least one piece, which may be empty"
         values = {name: column.buffers() for name, column in self._columns.items()}
         buffers: list[Buffer] = [[extent for word in self._words for extent in word], *self._payload]
@@ -95,12 +95,12 @@ class RunStream:
                 self._place(buffer, file, layout.header_bytes + start)
             with closing(mmap.mmap(file, layout.file_bytes)) as out:
                 _write_filter(out, layout)
-                layout.write_header(out)
+                crc = layout.write_header(out)
                 if fsync:
                     out.flush()
             if fsync:
                 os.fsync(file)
-        return layout.file_bytes
+        return layout.file_bytes, crc
 
     def close(self) -> None:
         """Give the room of the waiting pieces back."""

@@ -20,9 +20,9 @@ from headrace.relation import kernels
 from headrace.relation.columns import positions_of
 from headrace.relation.kernels import Positions, Words
 from headrace.relation.run import Place, Run, Values, take_values
-from headrace.relation.runlayout import BLOCK_BYTES, BLOCK_WORDS, FENCE_ROWS, corrupt
+from headrace.relation.runlayout import BLOCK_BYTES, BLOCK_WORDS, FENCE_ROWS, corrupt, kinds_of
 from headrace.relation.types import SqlType
-from headrace.rings import Payload, take
+from headrace.rings import Group, Payload, take
 
 
 @dataclass
@@ -72,14 +72,18 @@ class StoredRun:
 
     def by_bucket(self, buckets: int) -> dict[int, Run]:
         """The entries of each bucket that has some, of a run that has those of several."""
+        codes = self._buckets
+        if self.rows and not (codes.min() >= 0 and codes.max() < buckets):
+            raise corrupt(self.name, f"it has entries of buckets that are none of {buckets}")
         order, starts = np.empty(self.rows, np.int64), np.empty(buckets + 1, np.int64)
-        kernels.split_by(self._buckets, buckets, order, starts)
+        kernels.split_by(codes, buckets, order, starts)
         edges = pairwise(starts.tolist())
         return {b: self.take(order[start:stop]) for b, (start, stop) in enumerate(edges) if start < stop}
 
     @property
     def _buckets(self) -> NDArray[np.int32]:
-        assert self.meta["buckets"]
+        if not self.meta["buckets"]:
+            raise corrupt(self.name, "it does not say in which buckets its entries lie")
         start, size = self.meta["spans"][-1]
         self._check_bytes(np.array([start]), np.array([start + size]))
         return self._buffer(-1).view(np.int32)
@@ -90,6 +94,8 @@ class StoredRun:
 
     def find(self, probes: Words) -> tuple[Positions, Positions]:
         """Find the stretch [first, last) of keys that begin with each probe. Reads all keys; `runset` reads a few."""
+        if probes.shape[0] > self.meta["words"]:
+            raise corrupt(self.name, f"its keys have {self.meta['words']} words, and {probes.shape[0]} are looked for")
         self._ensure("words", np.arange(self.fences.shape[1]))
         return Run(self.words, ()).find(probes)
 
@@ -101,6 +107,9 @@ class StoredRun:
             self._ensure_all(np.arange(self.fences.shape[1]))
         elif not self.verified.all():
             self._verify(np.flatnonzero(~self.verified))
+            everything = np.array([0]), np.array([self.rows])
+            for column, first in self._columns:
+                self._check_texts(column, first, *everything)
             for ready in self._ready.values():
                 ready[:] = True
 
@@ -211,6 +220,7 @@ class StoredRun:
         start = spans[at][0]
         if len(rest) == 2:  # strings: offsets, then the bytes between them
             yield start + 8 * lows, start + 8 * (highs + 1)
+            self._check_texts(column, at - has_validity, lows, highs)
             if rest[1]:
                 offsets, start = self._buffer(at).view(np.int64), spans[at + 1][0]
                 yield start + offsets[lows], start + offsets[highs]
@@ -219,6 +229,26 @@ class StoredRun:
         else:
             size = spans[at][1] // max(self.rows, 1)
             yield start + size * lows, start + size * highs
+
+    def _check_texts(self, column: dict[str, Any], at: int, lows: Positions, highs: Positions) -> None:
+        """Refuse a column whose texts would lie elsewhere than in its bytes; where these end has been verified."""
+        has_validity, _, *has_data = column["parts"]
+        if not has_data or not self.rows:
+            return
+        at += has_validity
+        size = self.meta["spans"][at + 1][1] if has_data[0] else 0
+        if not kernels.are_ends(self._buffer(at).view(np.int64), lows, highs, size):
+            raise corrupt(self.name, f"the texts of column {column['name']} do not end where they may")
+
+    def check_fits(self, group: Group) -> None:
+        """Refuse a run that is not of the group: compiled sums would read beyond its payloads."""
+        if self.kinds != kinds_of(group):
+            raise corrupt(self.name, f"its payloads are {', '.join(self.kinds)}, not {', '.join(kinds_of(group))}")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The types of the columns of its payload, as text."""
+        return tuple(self.meta["payload"])
 
     def _check_bytes(self, start: Positions, stop: Positions) -> None:
         first, last = start // BLOCK_BYTES, np.maximum(stop - 1, start) // BLOCK_BYTES

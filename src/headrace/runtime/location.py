@@ -6,6 +6,10 @@ runs/           immutable run files
 batches/        change batches on their way to tasks; empty between steps
 quarantine/     bad rows that were set aside
 checkpoints/    Structured Streaming's own offsets
+plans/          how Catalyst read each view
+
+What is in the folder is not trusted: names and numbers are checked before they are used, nothing is read or removed to
+which only a link leads, and nothing waits for what is no file. A folder that Headrace makes is its user's alone.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ from typing import IO, Any
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 
-FORMAT = 3
+FORMAT = 4
+MOST_BUCKETS = 4096
+_SETTINGS, _LOCK = "headrace.json", "lock"
 SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 """Spark's settings that answers depend on: a location fixes them, and no others."""
 
@@ -38,6 +44,17 @@ class Settings:
     seed: int
     sql: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
+
+    def check(self) -> None:
+        """Refuse, by a ValueError, what no location has."""
+        if type(self.buckets) is not int or not 1 <= self.buckets <= MOST_BUCKETS:
+            raise ValueError(f"it has {self.buckets!r} buckets")
+        if type(self.seed) is not int or not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"its seed is {self.seed!r}")
+        if unknown := set(self.sql).difference(SQL_SETTINGS):
+            raise ValueError(f"it sets {', '.join(sorted(unknown))}, which is no setting of a location")
+        if not all(type(value) is str for value in self.sql.values()):
+            raise ValueError("its SQL settings are no texts")
 
 
 class Location:
@@ -54,33 +71,52 @@ class Location:
 
     @property
     def exists(self) -> bool:
-        return (self.root / "headrace.json").exists()
+        return (self.root / _SETTINGS).exists()
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return self.log, self.runs, self.batches, self.quarantine, self.checkpoints
 
     def check_usable(self) -> None:
         """Refuse a file, or a folder with other things in it, before anything is written to it."""
         if self.root.exists() and not self.root.is_dir():
             raise StorageError(f"{self.root} is a file, not a folder", way_out="give a folder for the state")
-        if self.root.is_dir() and not self.exists and any(entry.name != "lock" for entry in self.root.iterdir()):
+        if self.root.is_dir() and not self.exists and not all(map(self._is_begun, self.root.iterdir())):
             raise StorageError(
                 f"{self.root} has files but is not a Headrace location", way_out="choose an empty or a new folder"
             )
 
+    def _is_begun(self, entry: Path) -> bool:
+        """Whether an entry of the folder may be of a location whose making was interrupted: there is nothing in it."""
+        if entry.name == _LOCK or entry.name.startswith(f".{_SETTINGS}."):
+            return True
+        return entry in self._folders and not entry.is_symlink() and not any(entry.iterdir())
+
+    def check_inside(self) -> None:
+        """Refuse folders that are links: what is in them may be anybody's."""
+        for folder in (*self._folders, self.root / "plans"):
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+                raise StorageError(
+                    f"{folder} is no folder of its own", way_out="copy what it should have there; links may stand above"
+                )
+
     def create(self, buckets: int, sql: dict[str, str]) -> Settings:
         """Make the folders and fix the settings."""
-        for folder in (self.log, self.runs, self.batches, self.quarantine, self.checkpoints):
+        for folder in self._folders:
             disk.DISK.make_folder(folder)
         disk.DISK.sync_folder(self.root.parent)
         settings = Settings(buckets, secrets.randbits(62), sql)
         # Last, because the file makes a location of the folder: from then on it has all of the others.
         data = asdict(settings) | {"crc": _checksum(asdict(settings))}
-        write_atomically(self.root / "headrace.json", json.dumps(data, indent=2).encode(), fsync=True)
+        write_atomically(self.root / _SETTINGS, json.dumps(data, indent=2).encode(), fsync=True)
         return settings
 
     def settings(self) -> Settings:
         """Read the settings of an existing location."""
-        path = self.root / "headrace.json"
+        path = self.root / _SETTINGS
+        self.check_inside()
         try:
-            data: dict[str, Any] = json.loads(path.read_text())
+            data: dict[str, Any] = json.loads(disk.read(path))
             if data["format"] != FORMAT:
                 raise StorageError(
                     f"{self.root} was written in format {data['format']}; this Headrace reads format {FORMAT}",
@@ -89,16 +125,22 @@ class Location:
             if data.pop("crc") != _checksum(data):
                 raise ValueError("it does not match its checksum")
             settings = Settings(**data)
-            if unknown := set(settings.sql).difference(SQL_SETTINGS):
-                raise ValueError(f"it sets {', '.join(sorted(unknown))}, which is no setting of a location")
-        except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+            settings.check()
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise CorruptFileError(f"{path} cannot be read: {error}", way_out="restore it from a backup") from error
         return settings
 
     def lock(self) -> None:
         """Become the one writer of this location."""
-        disk.DISK.make_folder(self.root)
-        file = open(self.root / "lock", "a+")  # noqa: SIM115 - held open for the life of the engine
+        disk.DISK.make_folder(self.root, 0o700)
+        path = self.root / _LOCK
+        try:
+            how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.fdopen(os.open(path, how, disk.permissions(self.root) & 0o666), "r+")
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be opened: {error.strerror}", way_out="remove it if no engine has the location open"
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -109,6 +151,7 @@ class Location:
                 f"{self.root} is open in another engine (process {holder})",
                 way_out="close that engine first, or use another location; read-only tools need no lock",
             ) from error
+        file.seek(0)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -9,6 +9,7 @@ removed when the location is opened.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CorruptFileError
+from headrace.errors import CorruptFileError, HeadraceError
 from headrace.relation import disk
+from headrace.relation.schema import check_name
 from headrace.runtime.location import Location, write_atomically, write_once
 
 CHECKPOINT_EVERY = 64
@@ -28,17 +30,34 @@ PENDING = "pending/"  # begins the names of arrangements of changes that wait at
 FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
 
 
+_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.run")
+_ASIDE = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.[0-9a-f]{8}\.arrow")
+
+
 @dataclass(frozen=True)
 class RunRef:
-    """A run: the name of its file, how many entries it has, its size, and at which byte of the file it begins."""
+    """A run: the name of its file, how many entries it has, its size, and at which byte of the file it begins.
+
+    Parameters
+    ----------
+    crc : the checksum of its header, which has those of everything else: another run in its place is noticed.
+    """
 
     name: str
     rows: int
     bytes: int
     at: int = 0
+    crc: int = 0
 
     def to_json(self) -> list[Any]:
-        return [self.name, self.rows, self.bytes, self.at]
+        return [self.name, self.rows, self.bytes, self.at, self.crc]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> RunRef:
+        name, *numbers = data
+        if not isinstance(name, str) or not _RUN.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a run")
+        return cls(name, *(_natural(number) for number in numbers))
 
 
 @dataclass(frozen=True)
@@ -53,7 +72,8 @@ class BucketState:
 
     @classmethod
     def from_json(cls, data: list[Any]) -> BucketState:
-        return cls(tuple(RunRef(*run) for run in data[1]), data[0])
+        live, runs = data
+        return cls(tuple(RunRef.from_json(run) for run in runs), _integer(live))
 
 
 Arrangements = dict[str, dict[int, BucketState]]
@@ -103,19 +123,60 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> Record:
         try:
-            text, crc, end = path.read_bytes().split(b"\n")
+            text, crc, end = disk.read(path).split(b"\n")
             if end or int(crc, 16) != zlib.crc32(text):
                 raise ValueError("it does not match its checksum")
-            data = json.loads(text)
-        except (OSError, ValueError) as error:
+            record = cls.from_json(json.loads(text))
+            if record.version != int(path.name.partition(".")[0]):
+                raise ValueError(f"it is commit {record.version}")
+        except HeadraceError as error:
+            raise CorruptFileError(f"commit record {path} is damaged: {error.what}", way_out=REPAIR) from error
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise CorruptFileError(f"commit record {path} is damaged: {error}", way_out=REPAIR) from error
+        return record
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Record:
+        """The record of its JSON; raises ValueError, TypeError, AttributeError or KeyError if it is none.
+
+        Whatever becomes the name of a file is checked here: nothing that a record says leads out of the location.
+        """
         for name in ("buckets", "shown"):
             data[name] = _states_from_json(data.get(name, {}))
         for name in ("changes", "unshown"):
-            data[name] = {view: [RunRef(*run) for run in runs] for view, runs in data.get(name, {}).items()}
+            named = data.get(name, {}).items()
+            data[name] = {view: [RunRef.from_json(run) for run in runs] for view, runs in named}
         for name in ("dropped", "removed", "published"):
-            data[name] = tuple(data.get(name, ()))
+            data[name] = tuple(str(one) for one in data.get(name, ()))
+        for name, kind in _KINDS.items():
+            if not isinstance(data.get(name, kind()), kind):
+                raise ValueError(f"its {name} are no {kind.__name__}")
+        for aside in (data.get("quarantine", {}), data.get("late", {})):
+            for file in (file for files in aside.values() for file in files):
+                if not isinstance(file, str) or not _ASIDE.fullmatch(file):
+                    raise ValueError(f"{file!r} is no name of a file of rows that were set aside")
+        for name in (*data.get("tables", {}), *data.get("views", {})):
+            check_name(name, "table or view")
+        _natural(data["version"]), _natural(data["step"])
         return cls(**data)
+
+
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("tables", "views", "sources", "quarantine", "summary", "watermarks", "late", "rates"), dict),
+    **dict.fromkeys(("goals", "learnt", "unkept"), dict),
+}
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no integer")
+    return value
+
+
+def _natural(value: Any) -> int:
+    if _integer(value) < 0:
+        raise ValueError(f"{value} is less than 0")
+    return int(value)
 
 
 def _states_to_json(arrangements: Arrangements) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from headrace.relation import runfile
+from headrace.relation.runlayout import corrupt
 from headrace.relation.runset import AnyRun, Router, RunSet
 from headrace.relation.storedrun import StoredRun
 from headrace.runtime.log import RECENT, BucketState, RunRef
@@ -120,8 +119,10 @@ class OpenRuns:
             is_written = path in self._written
             self._written.discard(path)
         if run is None:
-            run = runfile.read(Path(path), ref.at, ref.bytes)
+            run = runfile.read(Path(path), ref.at, ref.bytes, ref.crc)
             run = run.trusted() if is_written else run
+        if run.rows != ref.rows:
+            raise corrupt(path, f"it has {run.rows} rows, and the log says {ref.rows}")
         self._remember(key, run, mapped)
         return run
 
@@ -133,8 +134,7 @@ class OpenRuns:
     def keep(self, folder: Path, ref: RunRef, data: bytearray) -> None:
         """Keep a small run that is just being written open for the next step: small steps mostly open files."""
         path = f"{folder}/{ref.name}"
-        written = runfile.decode(np.frombuffer(data, np.uint8), path).trusted()
-        self._remember((path, ref.at), written, mapped=False)
+        self._remember((path, ref.at), runfile.decode_own(data, path), mapped=False)
 
     def forget(self, root: str, names: Iterable[str]) -> None:
         """Close the runs of files that no longer exist."""

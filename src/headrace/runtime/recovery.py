@@ -117,23 +117,29 @@ class _Checked:
         return None
 
     def _damage(self, one: RunRef | str) -> str | None:
-        return run_damage(self._location, one) if isinstance(one, RunRef) else aside_damage(self._location, one)
+        return (
+            run_damage(self._location, one)
+            if isinstance(one, RunRef)
+            else aside_damage(self._location.quarantine / one)
+        )
 
 
 def run_damage(location: Location, run: RunRef) -> str | None:
     """What is wrong with a run, by all of its checksums; None if it is whole."""
     try:
-        runfile.read(location.runs / run.name, run.at, run.bytes).check()
+        found = runfile.read(location.runs / run.name, run.at, run.bytes, run.crc)
+        found.check()
+        if found.rows != run.rows:
+            return f"{location.runs / run.name} has {found.rows} rows, and the log says {run.rows}"
     except HeadraceError as error:
         return error.what
     return None
 
 
-def aside_damage(location: Location, name: str) -> str | None:
+def aside_damage(path: Path) -> str | None:
     """What is wrong with a file of rows that were set aside, by the checksum in its name; None if it is whole."""
-    path = location.quarantine / name
     try:
-        crc = zlib.crc32(path.read_bytes())
+        crc = zlib.crc32(disk.read(path))
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
-    return None if f"{crc:08x}" == name.split(".")[-2] else f"{path} does not match its checksum"
+    return None if f"{crc:08x}" == path.name.split(".")[-2] else f"{path} does not match its checksum"

@@ -68,8 +68,8 @@ class RunWriter:
             path = self._location.runs / self._new_name()
             runfile.write_encoded(data, path, fsync=self._fsync)
             OPEN.wrote(path)
-            return RunRef(path.name, run.rows, len(data))
-        ref = RunRef(self._shared, run.rows, len(data), len(self._small))
+            return RunRef(path.name, run.rows, len(data), crc=runfile.crc_of(data))
+        ref = RunRef(self._shared, run.rows, len(data), len(self._small), runfile.crc_of(data))
         self._small += data
         OPEN.keep(self._location.runs, ref, data)
         return ref
@@ -106,9 +106,9 @@ class RunWriter:
                 stream.add(piece, None if residence is None else residence.of(piece.words))
             if not stream.rows:
                 return None
-            size = stream.write(path, fsync=self._fsync)
+            size, crc = stream.write(path, fsync=self._fsync)
         OPEN.wrote(path)
-        return RunRef(path.name, stream.rows, size)
+        return RunRef(path.name, stream.rows, size, crc=crc)
 
     def close(self) -> None:
         """Write the small runs."""

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.errors import SchemaError
 from headrace.runtime.java import ensure_java
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ def local_session(cores: int | None = None, memory: str = "4g", **conf: object) 
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if os.environ.get("SPARK_REMOTE"):
+        raise SchemaError(
+            "SPARK_REMOTE asks for a session of Spark Connect, which has no JVM here to plan with",
+            way_out="unset it, and give a session of your own where Spark runs on a cluster: hr.Engine(spark, ...)",
+        )
     # Workers must run the interpreter that has Headrace; Spark's default is whatever `python3` is on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Without it Spark looks the host's name up, which fails on machines that have no entry for their own name.
