@@ -22,7 +22,7 @@ from tests.seeds import seeds
 
 import headrace as hr
 
-CASES = int(os.environ.get("HEADRACE_FUZZ", "200"))
+CASES = int(os.environ.get("HEADRACE_FUZZ", "120"))
 ROOT = Path(__file__).parents[2]
 
 
@@ -103,6 +103,7 @@ def played(folder: Path, first: int, count: int, seed: int) -> list[dict[str, An
     return results
 
 
+@pytest.mark.timeout(300 + 3 * CASES)
 @seeds("damaged locations", 1)
 def test_a_damaged_location_is_right_or_refused(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     make_location(spark, tmp_path)
