@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.errors import PySparkException
 
 from headrace.engine import frames
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from headrace.sql.rings import SqlRings
 
 ANSWER = "answer"
+_LOST_WORKER = "Python worker exited unexpectedly"
 
 
 # Moments have hundreds of columns; from 100 columns on Spark would interpret their sums, several times slower.
@@ -272,7 +274,15 @@ class Recomputer:
             for table, columns in view.reads.items():
                 frame = frames.rows_frame(self._session, root, tables[table], state, buckets, columns)
                 frame.createOrReplaceTempView(table)
-            return store(self._session.sql(view.statement))
+            answer = self._session.sql(view.statement)
+            try:
+                return store(answer)
+            except PySparkException as error:
+                if _LOST_WORKER not in str(error):
+                    raise
+                # An expression that fails ends the worker that reads rows for it, and of the two Spark names the last.
+                answer.write.format("noop").mode("overwrite").save()
+                raise
 
         self._rings.make_known(view.statement)
         try:
