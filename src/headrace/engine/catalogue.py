@@ -109,6 +109,11 @@ class Catalogue:
         """The subplans that views share."""
         return MappingProxyType(self._shared)
 
+    @property
+    def holders(self) -> set[str]:
+        """The names of whatever has arrangements of its own: views and shared subplans."""
+        return {*self._entries, *self._shared}
+
     def shared_without(self, view: str) -> dict[str, Shared]:
         """The subplans that views share, after a view is gone."""
         return {name: one.without(view) for name, one in self._shared.items()}

@@ -310,7 +310,10 @@ class Definition:
 
 def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
     """Make an object from plain values; lists of JSON become tuples again."""
-    names = {field.name for field in fields(kind)}
+    names = {one.name for one in fields(kind)}
+    for one in fields(kind):
+        if one.type == "str" and not isinstance(given.get(one.name, ""), str):
+            raise TypeError(f"its {one.name} is no text")
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in names})
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,7 @@ from headrace.engine.access import Access, SparkSide
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.failed import STALE_WHILE_READING, FailedViews, check_fillable_again, is_stale, state_of
 from headrace.engine.goals import check_goal
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import columns_of
@@ -56,6 +57,7 @@ from headrace.relation.duration import Duration
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
 from headrace.rings import registry
 from headrace.runtime.location import SQL_SETTINGS
+from headrace.runtime.log import Record, Snapshot
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
 from headrace.thrifty.keep.sizes import bytes_of
@@ -125,21 +127,25 @@ class Engine:
             self._streams: Any = None
             for name, definition in self._store.snapshot.tables.items():
                 self._add_table(table_of(name, definition))
-            for name, definition in self._store.snapshot.views.items():
-                self._add_view(name, self._plan(name, view_of(name, definition)))
-            self._catalogue.share(shared_from_json(self._store.snapshot.shared))
-            self._catalogue.leave_out(self._store.snapshot.unkept)
+            self._failed = FailedViews()
+            stale = self._open_views(self._store.snapshot.views)
+            left_out = self._store.snapshot.unkept.items()
+            self._catalogue.share(self._failed.without(shared_from_json(self._store.snapshot.shared)))
+            self._catalogue.leave_out({name: parts for name, parts in left_out if name in self._catalogue.holders})
             self._maintenance.memory.budget = bytes_of(memory_budget)
             know = self._access.statistics
             self._sharing = Sharing(self._catalogue, self._store, self._maintenance, know, sharing)
         except BaseException:
             self._store.close()
             raise
+        self._store.before_commit = self._marked
         registry.watch(self._catalogue)  # the rings of its views keep their names while it is open
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
         self._scheduler = Scheduler(self._next_due, self._lock, self._fire_due)
         self._merging = MergingViews(self._sharing, self._store, self._maintenance, self._lock, self._after_merging)
         if not read_only:
+            for name, planned in stale.items():
+                self._fill_again(name, planned)
             if sharing == OFF:
                 self._sharing.update()
             self._maintenance.memory.rebalance()
@@ -183,8 +189,9 @@ class Engine:
 
     @property
     def views(self) -> dict[str, Handle]:
-        """All views, by name: of SQL, moments and models."""
-        return self._catalogue.handles
+        """All views, by name: of SQL, moments and models. One that could not be opened is there with its `problem`."""
+        # A failed view says so whatever it is asked, so it may stand wherever a view may.
+        return self._catalogue.handles | cast("dict[str, Handle]", self._failed.handles)
 
     @property
     def memory_budget(self) -> int | None:
@@ -256,6 +263,7 @@ class Engine:
                 fds=fds,
             )
             if not self._catalogue.same_table(definition):
+                self._failed.check_free(name)
                 self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
                 self._add_table(definition)
             return self._catalogue.table(name)
@@ -458,32 +466,40 @@ class Engine:
         definition = replace(definition, freshness=freshness)
         with self._merging.making(), self._lock:
             check_name(name, "view")
+            self._failed.check_free(name)
             if self._catalogue.same_view(name, definition):
                 return self._catalogue.handles[name]
             planned = self._plan(name, definition)
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
-            planned, filled = self._maintenance.states.fill(name, planned)
-            stored = planned.definition.to_json()
-            goals = {}
-            if freshness is not None:
-                goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
-            later = self._merging.postponed(name, planned)
-            record = self._store.next_record(views={name: stored}, buckets=filled, goals=goals, unmerged=later)
-            self._store.commit(record)
-            handle = self._add_view(name, planned)
-            if later is None:
-                self._merging.update(fresh=[name])
-            self._maintenance.memory.rebalance()
-            self._merging.wake()
-            self._scheduler.wake()
-            return handle
+            return self._filled(name, planned)
+
+    def _filled(self, name: str, planned: PlannedView) -> Handle:
+        """Fill a view that has been planned, and commit it."""
+        planned, filled = self._maintenance.states.fill(name, planned)
+        freshness, goals = planned.definition.freshness, {}
+        if freshness is not None:
+            goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
+        later = self._merging.postponed(name, planned)
+        stored = {name: planned.definition.to_json()}
+        self._store.commit(self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later))
+        handle = self._add_view(name, planned)
+        if later is None:
+            self._merging.update(fresh=[name])
+        self._maintenance.memory.rebalance()
+        self._merging.wake()
+        self._scheduler.wake()
+        return handle
 
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
-            self._catalogue.check_unused(name)
-            parts = self._catalogue.arrangements_of(name)
+            if name in self._failed:
+                parts = state_of(name, self._store.snapshot)
+            else:
+                self._catalogue.check_unused(name)
+                self._failed.check_unused(name)
+                parts = self._catalogue.arrangements_of(name)
             self._store.commit(
                 self._store.next_record(
                     removed=(name,),
@@ -493,6 +509,7 @@ class Engine:
                     shared=shared_to_json(self._catalogue.shared_without(name)),
                 )
             )
+            self._failed.remove(name)
             self._catalogue.remove(name)
             stored_plans.remove(self._store, name)
             self._sql.unregister(name)
@@ -658,6 +675,8 @@ class Engine:
         trouble = {} if self._scheduler.trouble is None else {"scheduler": str(self._scheduler.trouble)}
         if self._store.lost is not None:
             trouble["lost"] = self._store.lost
+        if failed := self._failed.reasons():
+            found["failed"] = failed
         return found | self._merging.status() | self._upkeep.trouble() | trouble
 
     def explain(self) -> Report:
@@ -720,6 +739,32 @@ class Engine:
         self.close()
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _open_views(self, definitions: Mapping[str, Any]) -> dict[str, PlannedView]:
+        """Plan the views of the location; returns those that have to be filled again before they answer."""
+        stale = {}
+        for name, said in definitions.items():
+            try:
+                planned = self._plan(name, view_of(name, said))
+                if not is_stale(said):
+                    self._add_view(name, planned)
+                elif self._store.read_only:
+                    raise STALE_WHILE_READING
+                else:
+                    check_fillable_again(name, planned, self._catalogue.schemas)
+                    stale[name] = planned
+            except HeadraceError as error:
+                self._failed.add(name, said, error)
+        return stale
+
+    def _fill_again(self, name: str, planned: PlannedView) -> None:
+        try:
+            self._filled(name, planned)
+        except HeadraceError as error:
+            self._failed.add(name, self._store.snapshot.views[name], error)
+
+    def _marked(self, record: Record, before: Snapshot) -> Record:
+        return self._failed.out_of_date(record, before, shared_to_json(self._catalogue.shared))
 
     def _discard(self, what: str, table: str) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.engine import stored_plans
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Catalogue
+from headrace.engine.failed import STALE_WHILE_READING, is_stale
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
 from headrace.engine.opening import AUTO, location_at
@@ -23,6 +24,7 @@ from headrace.engine.sharing_report import engine_report
 from headrace.engine.status import status_of
 from headrace.engine.store import Store
 from headrace.engine.stored_definitions import table_of, view_of
+from headrace.errors import HeadraceError, StorageError
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -43,13 +45,29 @@ class Look:
 
     def status(self) -> dict[str, Any]:
         """Tables, views, sources and sizes, as plain values."""
-        list(self.views.values())  # all of them have to be in the catalogue
-        return self._store.read(lambda reader: status_of(self._catalogue, reader))
+        failed = self._opened()
+        found = self._store.read(lambda reader: status_of(self._catalogue, reader))
+        return found | ({"failed": failed} if failed else {})
 
     def explain(self) -> Report:
         """Report on all views together; as whoever opens the location without wishes of their own would share."""
-        list(self.views.values())
+        self._opened()
         return self._store.read(lambda reader: engine_report(self._catalogue, reader, AUTO))
+
+    def _opened(self) -> dict[str, str]:
+        """Have all views in the catalogue; returns why some could not be opened."""
+        failed = {}
+        for name in self.views:
+            try:
+                self.views[name]
+            except HeadraceError as error:
+                failed[name] = str(error)
+        if failed:
+            shared = shared_from_json(self._store.snapshot.shared)
+            for name in failed:
+                shared = {subplan: one.without(name) for subplan, one in shared.items()}
+            self._catalogue.share(shared)
+        return failed
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns one line per problem."""
@@ -80,7 +98,12 @@ class _Views(Mapping[str, "Handle"]):
         known = self._access.catalogue.handles
         if name in known:
             return known[name]
-        definition = view_of(name, self._store.snapshot.views[name])
+        said = self._store.snapshot.views[name]
+        definition = view_of(name, said)
+        if is_stale(said):
+            raise StorageError(
+                f"view {name!r} is out of date: {STALE_WHILE_READING.what}", way_out=STALE_WHILE_READING.way_out
+            )
         planned = stored_plans.read(self._store, name, definition)
         kind = handle_class(definition.kind)
         handle = self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))

@@ -50,6 +50,7 @@ class Store:
         self.snapshot = Snapshot()
         self.lost: str | None = None  # what opening the location had to cut off
         self.settings: Settings
+        self.before_commit: Callable[[Record, Snapshot], Record] = lambda record, before: record
         self.after_commit: Callable[[Record, list[Replacement]], None] = lambda record, merged: None
 
     def open(self, buckets: int | None, default: int, sql: dict[str, str]) -> None:
@@ -160,6 +161,7 @@ class Store:
         with self._lock:
             merged = self._replacements.copy()
         before = self.snapshot
+        record = self.before_commit(record, before)
         if merged:
             record = self._with_merges(record, merged)
         after = before.after(record)
