@@ -10,8 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import headrace as hr
+from headrace.cli.main import app
 from headrace.engine.looking import Look
 from headrace.engine.planning import Planner
 from headrace.errors import SchemaError, StorageError, UnsupportedSQLError
@@ -193,3 +195,13 @@ def test_a_definition_that_cannot_be_read_fails_its_view_only(spark: SparkSessio
         assert "view 'broken'" in engine.views["broken"].problem
         engine.apply(orders(40))
         engine.drop("broken")
+
+
+def test_the_status_command_names_it(spark: SparkSession, tmp_path: Path, breaking: Callable[[str], None]) -> None:
+    made(spark, tmp_path / "s")
+    breaking("on")
+    with opened(spark, tmp_path / "s") as engine:
+        engine.apply(orders(60))
+    shown = CliRunner().invoke(app, ["status", str(tmp_path / "s")])
+    assert shown.exit_code == 0
+    assert "broken could not be opened: view 'broken' is out of date" in shown.output

@@ -87,6 +87,8 @@ def _show(found: dict[str, Any]) -> None:
     for view in found["views"]:
         if problem := view.get("problem"):
             out().print(Text(f"{view['name']}: {problem}", style="red"), soft_wrap=True)
+    for name, why in (found.get("failed") or {}).items():
+        out().print(Text(f"{name} could not be opened: {why}", style="red"), soft_wrap=True)
 
 
 def _memory(memory: dict[str, Any]) -> str | None:
