@@ -25,10 +25,13 @@ _SIDES = ("left rows", "right rows")
 def memory_status(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
     """The budget, what is kept and dropped, what the next step is expected to bring, and what it will cost."""
     told, prediction = reader.memory, Prediction.from_json(reader.memory.get("prediction", {}))
-    dropped = list(_dropped(catalogue, reader))
+    dropped, kept, budget = list(_dropped(catalogue, reader)), kept_bytes(catalogue, reader), told.get("budget")
+    over = 0 if budget is None else max(0, kept - budget)
     return {
-        "budget": told.get("budget"),
-        "kept_bytes": kept_bytes(catalogue, reader),
+        "budget": budget,
+        "kept_bytes": kept,
+        "over_bytes": over,
+        "over_because": list(_never_dropped(catalogue, reader)) if over else [],
         "dropped_bytes": sum(one["bytes"] for one in dropped),
         "dropped": dropped,
         "expected": _pairs(prediction.next()),
@@ -40,6 +43,20 @@ def memory_status(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "next_step_seconds": told.get("next_step"),
         "next_step_seconds_if_all_were_kept": told.get("all_kept"),
     }
+
+
+def _never_dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, Any]]:
+    """The views and shared subplans that keep all of their state whatever the budget, the largest first."""
+    idle, found = Activity.from_json(reader.memory).idle, []
+    for name, kernel in _kernels(catalogue).items():
+        if name in catalogue.views:
+            why = why_never(catalogue.views[name], catalogue, is_idle=name in idle)
+        else:
+            why = "a view with a goal reads it" if catalogue.shared_waits(name) else None
+        size = reader.bytes(name, (part for one in holdings(kernel) for part in one.parts))
+        if why is not None and size:
+            found.append({"view": name, "bytes": size, "why": why})
+    yield from sorted(found, key=lambda one: -one["bytes"])
 
 
 def _pairs(changes: Mapping[str, Change]) -> dict[str, list[float]]:
