@@ -123,9 +123,11 @@ def _expected(memory: dict[str, Any]) -> str:
 
 def _over_budget(memory: dict[str, Any]) -> Iterator[str]:
     """A warning per view that keeps everything while the budget is exceeded."""
-    over = f"memory: over the budget by {memory.get('over_bytes', 0) / 1e6:,.1f} MB"
+    from headrace.thrifty.keep.sizes import size_text
+
     for one in memory.get("over_because") or ():
-        yield f"{over}, because {one['view']} keeps all of its {one['bytes'] / 1e6:,.1f} MB: {one['why']}"
+        over, own = size_text(memory["over_bytes"]), size_text(one["bytes"])
+        yield f"memory: over the budget by {over}, because {one['view']} keeps all of its {own}: {one['why']}"
 
 
 def _show_problems(problems: list[str] | None) -> None:

@@ -52,7 +52,7 @@ def _never_dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, A
         if name in catalogue.views:
             why = why_never(catalogue.views[name], catalogue, is_idle=name in idle)
         else:
-            why = "a view with a goal reads it" if catalogue.shared_waits(name) else None
+            why = "all views that read it have goals, so changes wait for it" if catalogue.shared_waits(name) else None
         size = reader.bytes(name, (part for one in holdings(kernel) for part in one.parts))
         if why is not None and size:
             found.append({"view": name, "bytes": size, "why": why})
