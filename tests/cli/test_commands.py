@@ -123,8 +123,8 @@ def test_status_says_what_the_next_step_costs(fake: Any, monkeypatch: pytest.Mon
     lines = invoke("status", fake.location).stdout.splitlines()
     assert lines[-2:] == [
         "memory: 3.5 MB kept of a budget of 2.0 MB, 0.4 MB dropped; the next step takes about 0.250 s of work, "
-        "0.062 s if everything were kept; expected next: 1,000 rows of orders, 5 rows and 2 deleted of shops (as announced "
-        "by a, b); expectations were off by 12% on average",
+        "0.062 s if everything were kept; expected next: 1,000 rows of orders, 5 rows and 2 deleted of shops (as "
+        "announced by a, b); expectations were off by 12% on average",
         "memory: over the budget by 1.5 MB, because daily keeps all of its 1.6 MB: it has a goal",
     ]
     memory |= {"expected_by": "history", "announced": {}, "over_because": [], "prediction_error": None}

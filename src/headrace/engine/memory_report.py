@@ -46,17 +46,19 @@ def memory_status(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
 
 
 def _never_dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, Any]]:
-    """The views and shared subplans that keep all of their state whatever the budget, the largest first."""
-    idle, found = Activity.from_json(reader.memory).idle, []
+    """The views and shared subplans that keep all of their state whatever the budget."""
     for name, kernel in _kernels(catalogue).items():
-        if name in catalogue.views:
-            why = why_never(catalogue.views[name], catalogue, is_idle=name in idle)
-        else:
-            why = "all views that read it have goals, so changes wait for it" if catalogue.shared_waits(name) else None
+        why = _why_all(name, catalogue, reader)
         size = reader.bytes(name, (part for one in holdings(kernel) for part in one.parts))
         if why is not None and size:
-            found.append({"view": name, "bytes": size, "why": why})
-    yield from sorted(found, key=lambda one: -one["bytes"])
+            yield {"view": name, "bytes": size, "why": why}
+
+
+def _why_all(name: str, catalogue: Catalogue, reader: Reader) -> str | None:
+    """Why a view, or a shared subplan, drops nothing; None if it may."""
+    if name in catalogue.views:
+        return why_never(catalogue.views[name], catalogue, is_idle=name in Activity.from_json(reader.memory).idle)
+    return "all views that read it have goals, so changes wait for it" if catalogue.shared_waits(name) else None
 
 
 def _pairs(changes: Mapping[str, Change]) -> dict[str, list[float]]:
