@@ -63,6 +63,12 @@ def test_a_loop_announces_what_it_brings_until_it_ends(engine: hr.Engine) -> Non
     assert memory(engine)["announced"] == {}
 
 
+def test_a_table_of_which_nothing_is_known_is_expected_all_the_same(engine: hr.Engine) -> None:
+    engine.announce("arrivals", {"orders": None})
+    assert memory(engine)["expected"] == {"orders": [1.0, 0.0]}
+    assert memory(engine)["expected_by"] == "source"
+
+
 def test_what_an_announced_change_does_not_need_is_dropped(engine: hr.Engine) -> None:
     data = Changing(random.Random(2))
     for _ in range(8):

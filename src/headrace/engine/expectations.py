@@ -48,7 +48,8 @@ class Expectations:
         before, known = self.prediction, None
         if changes is not None:
             usual = self.usual() if None in changes.values() else {}
-            known = {table: usual[table] if one is None else one for table, one in changes.items()}
+            # A table that is still empty will get some row.
+            known = {t: max(usual[t], Change(1.0), key=_rows) if one is None else one for t, one in changes.items()}
         if before.announced.get(source) == known:
             return False
         after = before.announcing(source, known)
@@ -70,6 +71,10 @@ class Expectations:
         """The sizes of all tables, and how much of them steps change."""
         latest, schemas = self._store.latest, self._catalogue.schemas
         return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates, UNITS)
+
+
+def _rows(change: Change) -> float:
+    return change.rows
 
 
 def changes_of(inputs: Inputs, rows: Mapping[str, int] | None = None) -> dict[str, Change]:

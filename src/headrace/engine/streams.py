@@ -90,15 +90,15 @@ class Streams:
     def process_available(self) -> None:
         """Run every source until it has no more data."""
         self._check_any()
-        for source in self._sources.values():
-            self._say(source)
-        queries = {s.name: self._writer(s).trigger(availableNow=True).start() for s in self._sources.values()}
         try:
+            for source in self._sources.values():
+                self._say(source)
+            queries = {s.name: self._writer(s).trigger(availableNow=True).start() for s in self._sources.values()}
             for name, query in queries.items():
                 self._await(name, query)
                 self._announce(name, None)
         finally:
-            self._fall_silent(queries)
+            self._fall_silent(self._sources)
 
     def stop(self) -> None:
         """Stop the sources that run; an error that ended one of them is raised here."""
@@ -129,6 +129,7 @@ class Streams:
 
     def _watch(self, source: Source, made: Step) -> None:
         """Announce what follows from one more micro-batch."""
+        self._fall_silent([name for name, query in list(self._running.items()) if not query.isActive])
         rows = made.rows.get(source.table, 0)
         if rows:
             rate = self._rates.get(source.name, Rate())
