@@ -125,9 +125,13 @@ def _over_budget(memory: dict[str, Any]) -> Iterator[str]:
     """A warning per view that keeps everything while the budget is exceeded."""
     from headrace.thrifty.keep.sizes import size_text
 
-    for one in memory.get("over_because") or ():
-        over, own = size_text(memory["over_bytes"]), size_text(one["bytes"])
-        yield f"memory: over the budget by {over}, because {one['view']} keeps all of its {own}: {one['why']}"
+    if not memory.get("over_bytes"):
+        return
+    over = f"memory: over the budget by {size_text(memory['over_bytes'])}"
+    for one in memory["over_because"]:
+        yield f"{over}, because {one['view']} keeps all of its {size_text(one['bytes'])}: {one['why']}"
+    if not memory["over_because"]:
+        yield f"{over}, until the next step chooses what is kept"
 
 
 def _show_problems(problems: list[str] | None) -> None:

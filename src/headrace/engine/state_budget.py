@@ -152,16 +152,10 @@ class StateBudget:
             return False
         if any(not 0.5 <= change.rows / planned[table] <= 2.0 for table, change in expected.items()):
             return False
-        states, size = self._store.snapshot.arrangements, 0
         holders = self._holders(activity)
-        for name, kernel in holders.items():
-            for part in (part for one in holdings(kernel) for part in one.parts):
-                arrangement = view_arrangement(name, part)
-                buckets = {**states.get(arrangement, {}), **changed.get(arrangement, {})}
-                size += sum(run.bytes for state in buckets.values() for run in state.runs)
-        limit = self._fixed(holders) + size
+        size = self._bytes(holders, changed)
         grown = size > _GROWN * memory["planned_bytes"]
-        return not grown and (self.budget is None or limit <= self.budget)
+        return not grown and (self.budget is None or self._fixed(holders, changed) + size <= self.budget)
 
     def happened(self, settled: Settled) -> None:
         """Let views do without what a commit has dropped."""
@@ -299,18 +293,16 @@ class StateBudget:
         plans = plans_of(_but(holders, idle), *known, self._expected(prediction), *rest)
         plans |= plans_of(_but(holders, holders.keys() - idle), *known, prediction.next(), *rest)
         made = {name: plan.plan() for name, plan in plans.items()}
-        kept = self._policy_of(made, idle, holders)
+        kept = self._policy_of(made, idle, self._fixed(holders, changed))
         kept = frozenset(key for key in kept if key[0] not in anew)
         written = BucketResult(buckets=again).files() | BucketResult(buckets=changed).files()
         about = self._memory_of(prediction, activity)
         return Chosen(plans, list(made.values()), kept, again, frozenset(written), snapshot.unkept, about)
 
-    def _policy_of(
-        self, made: Mapping[str, Op], idle: Collection[str], holders: Mapping[str, TreeView]
-    ) -> frozenset[Key]:
-        """The states that are wanted: within the budget, or all but those that idle views do not need."""
+    def _policy_of(self, made: Mapping[str, Op], idle: Collection[str], fixed: int) -> frozenset[Key]:
+        """The states that are wanted: within what the budget leaves, or all but those that idle views do not need."""
         if self.budget is not None:
-            return self.policy(list(made.values()), max(0, self.budget - self._fixed(holders)))
+            return self.policy(list(made.values()), max(0, self.budget - fixed))
         waiting = [plan for name, plan in made.items() if name in idle]
         enough = sum(state.bytes for plan in waiting for _, state in states_of(plan))
         return everything([plan for name, plan in made.items() if name not in idle], 0) | self.policy(waiting, enough)
@@ -325,14 +317,17 @@ class StateBudget:
         # As long as nothing is known, each table may change by a little.
         return prediction.next() or self._expectations.usual()
 
-    def _fixed(self, holders: Collection[str]) -> int:
+    def _fixed(self, holders: Collection[str], changed: Arrangements) -> int:
         """The bytes of operators that may not be dropped: they take their share of the budget first."""
-        latest = self._store.latest
-        return sum(
-            latest.bytes(name, (part for one in holdings(kernel) for part in one.parts))
-            for name, kernel in self._kernels().items()
-            if name not in holders
-        )
+        return self._bytes({name: one for name, one in self._kernels().items() if name not in holders}, changed)
+
+    def _bytes(self, kernels: Mapping[str, TreeView], changed: Arrangements) -> int:
+        """The bytes of all that some views and subplans may hold, once a step has changed some of it."""
+        states = self._store.snapshot.arrangements
+        parts = [(name, part) for name, kernel in kernels.items() for one in holdings(kernel) for part in one.parts]
+        names = [view_arrangement(name, part) for name, part in parts]
+        buckets = [state for name in names for state in {**states.get(name, {}), **changed.get(name, {})}.values()]
+        return sum(run.bytes for state in buckets for run in state.runs)
 
 
 def _but(holders: Mapping[str, TreeView], names: Collection[str]) -> dict[str, TreeView]:
