@@ -128,9 +128,10 @@ def test_status_says_what_the_next_step_costs(fake: Any, monkeypatch: pytest.Mon
         "memory: over the budget by 1.5 MB, because daily keeps all of its 1.6 MB: it has a goal",
     ]
     memory |= {"expected_by": "history", "announced": {}, "over_because": [], "prediction_error": None}
-    (line,) = (one for one in invoke("status", fake.location).stdout.splitlines() if one.startswith("memory"))
-    assert line.endswith("2 deleted of shops (from what has come lately)")
-    memory |= {"budget": None}
+    lines = invoke("status", fake.location).stdout.splitlines()
+    assert lines[-2].endswith("2 deleted of shops (from what has come lately)")
+    assert lines[-1] == "memory: over the budget by 1.5 MB, until the next step chooses what is kept"
+    memory |= {"budget": None, "over_bytes": 0}
     assert "memory" not in invoke("status", fake.location).stdout
 
 
