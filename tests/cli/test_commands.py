@@ -102,6 +102,39 @@ def test_status_verify(fake: Any) -> None:
     assert (as_json.exit_code, json.loads(as_json.stdout)["problems"]) == (1, ["run 3 is damaged"])
 
 
+def test_status_says_what_the_next_step_costs(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = {
+        "budget": 2_000_000,
+        "kept_bytes": 3_500_000,
+        "over_bytes": 1_500_000,
+        "over_because": [{"view": "daily", "bytes": 1_600_000, "why": "it has a goal"}],
+        "dropped_bytes": 400_000,
+        "dropped": [{"view": "v", "operator": 0, "what": "left rows", "entries": 1_000, "bytes": 400_000}],
+        "expected": {"orders": [1_000.0, 0.0], "shops": [5.0, 2.0]},
+        "expected_by": "source",
+        "announced": {"a": {"orders": [1_000.0, 0.0]}, "b": {"shops": [5.0, 2.0]}},
+        "idle": [],
+        "prediction_error": 0.125,
+        "next_step_seconds": 0.25,
+        "next_step_seconds_if_all_were_kept": 0.0625,
+    }
+    plain = fake.status()
+    monkeypatch.setattr(fake, "status", lambda: plain | {"memory": memory})
+    lines = invoke("status", fake.location).stdout.splitlines()
+    assert lines[-2:] == [
+        "memory: 3.5 MB kept of a budget of 2.0 MB, 0.4 MB dropped; the next step takes about 0.250 s of work, "
+        "0.062 s if everything were kept; expected next: 1,000 rows of orders, 5 rows and 2 deleted of shops (as "
+        "announced by a, b); expectations were off by 12% on average",
+        "memory: over the budget by 1.5 MB, because daily keeps all of its 1.6 MB: it has a goal",
+    ]
+    memory |= {"expected_by": "history", "announced": {}, "over_because": [], "prediction_error": None}
+    lines = invoke("status", fake.location).stdout.splitlines()
+    assert lines[-2].endswith("2 deleted of shops (from what has come lately)")
+    assert lines[-1] == "memory: over the budget by 1.5 MB, until the next step chooses what is kept"
+    memory |= {"budget": None, "over_bytes": 0}
+    assert "memory" not in invoke("status", fake.location).stdout
+
+
 def test_explain(fake: Any) -> None:
     fake.view("v", "SELECT 1")
     assert invoke("explain", fake.location, "v").stdout == "groups by [shop]\n"

@@ -25,6 +25,7 @@ from headrace.engine.looking import Look
 from headrace.engine.state_budget import StateBudget
 from headrace.errors import BadRowsError, SchemaError
 from headrace.relation.duration import Duration
+from headrace.thrifty.keep.sizes import size_text
 from headrace.thrifty.schedule import now
 
 QUERIES = {
@@ -222,6 +223,49 @@ def test_status_shows_the_budget(spark: SparkSession, tmp_path: Path) -> None:
     assert "right rows" in found.output
     with Look(tmp_path / "state") as look:
         assert look.status()["memory"] == said
+
+
+def test_what_keeps_everything_beyond_the_budget_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    data = Changing(random.Random(7))
+    with opened(spark, tmp_path / "state", sharing="off", memory_budget=0) as engine:
+        engine.view("free", QUERIES["outer"], strategy="operators")
+        engine.view("waits", QUERIES["three"], strategy="operators", goal=hr.Manual())
+        assert engine.status()["memory"]["over_bytes"] == 0, "there is no state yet"
+        for _ in range(6):
+            engine.apply(data.change())
+        engine.refresh()
+        memory = engine.status()["memory"]
+        assert memory["over_bytes"] == memory["kept_bytes"] > 0
+        (one,) = memory["over_because"]
+        assert (one["view"], one["bytes"]) == ("waits", memory["over_bytes"])
+        assert "it has a goal" in one["why"]
+        engine.memory_budget = "1 GB"
+        assert (engine.status()["memory"]["over_bytes"], engine.status()["memory"]["over_because"]) == (0, [])
+        engine.memory_budget = 0
+    shown = CliRunner().invoke(app, ["status", str(tmp_path / "state")]).output
+    size = size_text(memory["over_bytes"])
+    assert f"memory: over the budget by {size}, because waits keeps all of its {size}: it has a goal" in shown
+    with opened(spark, tmp_path / "state", sharing="off", memory_budget=0) as engine:
+        engine.views["waits"].goal = None
+        assert engine.status()["memory"]["over_bytes"] == 0
+
+
+def test_what_a_step_adds_to_state_that_must_stay_counts_at_its_commit(engine: hr.Engine) -> None:
+    engine.table("passing", "id BIGINT, shop BIGINT", keep_rows=False)
+    engine.view("stays", "SELECT p.id, s.city FROM passing p JOIN shops s ON p.shop = s.id", strategy="operators")
+    engine.view("goes", QUERIES["three"], strategy="operators")
+    data = Changing(random.Random(12))
+    for _ in range(6):
+        engine.apply(data.change())
+    budget = kept_bytes(engine) + 2_000
+    engine.memory_budget = budget
+    for start in range(0, 400, 100):
+        rows = pa.table({"id": range(start, start + 100), "shop": [one % 9 for one in range(100)]})
+        engine.apply({"passing": rows, "items": data.table("items", data.come("items", 5))})
+        memory = engine.status()["memory"]
+        fixed = [one["bytes"] for one in memory["over_because"] if one["view"] == "stays"]
+        assert kept_bytes(engine) <= max([budget, *fixed])
+    assert answer(engine.views["goes"]) == data.answer(QUERIES["three"])
 
 
 @dataclass

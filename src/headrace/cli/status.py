@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,6 +85,8 @@ def _show(found: dict[str, Any]) -> None:
             out().print(table)
     if (memory_words := _memory(found.get("memory") or {})) is not None:
         out().print(Text(memory_words), soft_wrap=True)
+    for warning in _over_budget(found.get("memory") or {}):
+        out().print(Text(warning, style="yellow"), soft_wrap=True)
     for view in found["views"]:
         if problem := view.get("problem"):
             out().print(Text(f"{view['name']}: {problem}", style="red"), soft_wrap=True)
@@ -103,8 +106,34 @@ def _memory(memory: dict[str, Any]) -> str | None:
     cost, least = memory["next_step_seconds"], memory["next_step_seconds_if_all_were_kept"]
     if cost is not None:
         said += f"; the next step takes about {cost:,.3f} s of work, {least:,.3f} s if everything were kept"
+    if memory["expected"]:
+        said += f"; expected next: {_expected(memory)}"
     error = memory["prediction_error"]
     return said if error is None else f"{said}; expectations were off by {error:.0%} on average"
+
+
+def _expected(memory: dict[str, Any]) -> str:
+    """Which rows are expected, and who says so."""
+    parts = []
+    for table, (inserted, deleted) in memory["expected"].items():
+        gone = f" and {deleted:,.0f} deleted" if deleted else ""
+        parts.append(f"{inserted:,.0f} rows{gone} of {table}")
+    names = ", ".join(memory["announced"])
+    by = {"user": "as the user says", "source": f"as announced by {names}", "history": "from what has come lately"}
+    return f"{', '.join(parts)} ({by[memory['expected_by']]})"
+
+
+def _over_budget(memory: dict[str, Any]) -> Iterator[str]:
+    """A warning per view that keeps everything while the budget is exceeded."""
+    from headrace.thrifty.keep.sizes import size_text
+
+    if not memory.get("over_bytes"):
+        return
+    over = f"memory: over the budget by {size_text(memory['over_bytes'])}"
+    for one in memory["over_because"]:
+        yield f"{over}, because {one['view']} keeps all of its {size_text(one['bytes'])}: {one['why']}"
+    if not memory["over_because"]:
+        yield f"{over}, until the next step chooses what is kept"
 
 
 def _show_problems(problems: list[str] | None) -> None:

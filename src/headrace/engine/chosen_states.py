@@ -12,7 +12,7 @@ from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept, view_arrangement
 from headrace.thrifty.keep.actions import Op
-from headrace.thrifty.keep.prediction import Change
+from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.selection import Key, cost_of, states_of
 from headrace.thrifty.keep.view_plan import Measured, ViewPlan
 from headrace.thrifty.statistics import Statistics

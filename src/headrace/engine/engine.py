@@ -24,6 +24,7 @@ from headrace.engine.access import Access, SparkSide
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.expectations import announced_of, said_of
 from headrace.engine.failed import STALE_WHILE_READING, FailedViews, check_fillable_again, is_stale, state_of
 from headrace.engine.goals import check_goal
 from headrace.engine.handles import Table, View
@@ -42,7 +43,6 @@ from headrace.engine.requests import covariance_request, model_request, refreshe
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sharing import Sharing, shared_from_json, shared_to_json
 from headrace.engine.sharing_report import engine_report
-from headrace.engine.state_budget import said_of
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
@@ -621,6 +621,21 @@ class Engine:
         with self._lock:
             self._maintenance.memory.expect(said_of(changes, self._catalogue.schemas))
 
+    def announce(self, source: str, changes: Mapping[str, int | tuple[int, int] | None] | None) -> None:
+        """Say which changes a source will bring per step from now on, so that a memory budget keeps what they need.
+
+        Streams and replayed files of updates do so themselves. A loop of your own does it before its first step, and
+        again if its batches change. An announcement ends with the engine at the latest.
+
+        Parameters
+        ----------
+        source : a name for it, as EXPLAIN shall show it.
+        changes : rows per table, (inserted, deleted), or None for as many as usual. None in place of all of them says
+            that the source has ended. What `expect` says takes precedence.
+        """
+        with self._lock:
+            self._maintenance.memory.announce(source, announced_of(changes, self._catalogue.schemas))
+
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
         schema = self._catalogue.table(table).schema
@@ -641,10 +656,19 @@ class Engine:
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    def stream(self, table: str, frame: DataFrame, *, name: str | None = None) -> None:
-        """Feed a table from a streaming DataFrame: one step per micro-batch, each exactly once."""
+    def stream(
+        self, table: str, frame: DataFrame, *, name: str | None = None, rows_per_batch: int | None = None
+    ) -> None:
+        """Feed a table from a streaming DataFrame: one step per micro-batch, each exactly once.
+
+        Parameters
+        ----------
+        name : of the stream, by which its offsets are known; that of the table by default.
+        rows_per_batch : about how many rows a micro-batch brings, by default as many as the last ones did. While it
+            runs, the stream announces them (`announce`).
+        """
         self._catalogue.table(table)
-        self._sources().add(table, frame, name or table)
+        self._sources().add(table, frame, name or table, rows_per_batch)
 
     def start(self) -> None:
         """Start all streams; steps happen in the background until `stop`."""
@@ -718,6 +742,8 @@ class Engine:
         try:
             if self._streams is not None:
                 self._streams.stop()
+            with self._lock:
+                self._maintenance.memory.forget_sources()
         finally:
             self._scheduler.stop()
             self._merging.stop()
@@ -817,5 +843,6 @@ class Engine:
         if self._streams is None:
             from headrace.engine.streams import Streams
 
-            self._streams = Streams(self.apply, self.sync, self._lock, self._store.location.checkpoints)
+            checkpoints = self._store.location.checkpoints
+            self._streams = Streams(self.apply, self.sync, self.announce, self._lock, checkpoints)
         return self._streams

@@ -19,13 +19,14 @@ from headrace.engine.catalogue import Catalogue
 from headrace.engine.centring import with_shifts
 from headrace.engine.chosen_states import Settled
 from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.expectations import changes_of
 from headrace.engine.filling import can_recompute
 from headrace.engine.goals import Advance, Goals, Moment
 from headrace.engine.late import Late, without_late
 from headrace.engine.products import check_products
 from headrace.engine.programs import Programs
 from headrace.engine.recompute import Recomputer, recomputed
-from headrace.engine.state_budget import StateBudget, changes_of
+from headrace.engine.state_budget import StateBudget
 from headrace.engine.state_maker import StateMaker
 from headrace.engine.step import Step
 from headrace.engine.step_runner import Inputs, Outcome, StepRunner

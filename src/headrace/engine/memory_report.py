@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.engine.catalogue import Catalogue
@@ -15,7 +15,8 @@ from headrace.operators.dropping import Holding, holdings, needed
 from headrace.operators.tree_view import TreeView
 from headrace.relation.duration import Duration
 from headrace.thrifty.cost import time_text
-from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.keep.change import Change
+from headrace.thrifty.keep.prediction import Prediction
 from headrace.thrifty.keep.sizes import size_text
 
 _SIDES = ("left rows", "right rows")
@@ -24,20 +25,50 @@ _SIDES = ("left rows", "right rows")
 def memory_status(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
     """The budget, what is kept and dropped, what the next step is expected to bring, and what it will cost."""
     told, prediction = reader.memory, Prediction.from_json(reader.memory.get("prediction", {}))
-    dropped = list(_dropped(catalogue, reader))
+    dropped, kept, budget = list(_dropped(catalogue, reader)), kept_bytes(catalogue, reader), told.get("budget")
+    over = 0 if budget is None else max(0, kept - budget)
     return {
-        "budget": told.get("budget"),
-        "kept_bytes": kept_bytes(catalogue, reader),
+        "budget": budget,
+        "kept_bytes": kept,
+        "over_bytes": over,
+        "over_because": list(_never_dropped(catalogue, reader)) if over else [],
         "dropped_bytes": sum(one["bytes"] for one in dropped),
         "dropped": dropped,
-        "expected": {table: [change.inserted, change.deleted] for table, change in prediction.next().items()},
-        "expected_by": "user" if prediction.said is not None else "history",
+        "expected": _pairs(prediction.next()),
+        "expected_by": _expected_by(prediction),
+        "announced": {source: _pairs(changes) for source, changes in prediction.announced.items()},
         "idle": sorted(Activity.from_json(told).idle),
         "prediction_error": prediction.error,
         "unexpected_steps": prediction.missed,
         "next_step_seconds": told.get("next_step"),
         "next_step_seconds_if_all_were_kept": told.get("all_kept"),
     }
+
+
+def _never_dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, Any]]:
+    """The views and shared subplans that keep all of their state whatever the budget."""
+    for name, kernel in _kernels(catalogue).items():
+        why = _why_all(name, catalogue, reader)
+        size = reader.bytes(name, (part for one in holdings(kernel) for part in one.parts))
+        if why is not None and size:
+            yield {"view": name, "bytes": size, "why": why}
+
+
+def _why_all(name: str, catalogue: Catalogue, reader: Reader) -> str | None:
+    """Why a view, or a shared subplan, drops nothing; None if it may."""
+    if name in catalogue.views:
+        return why_never(catalogue.views[name], catalogue, is_idle=name in Activity.from_json(reader.memory).idle)
+    return "all views that read it have goals, so changes wait for it" if catalogue.shared_waits(name) else None
+
+
+def _pairs(changes: Mapping[str, Change]) -> dict[str, list[float]]:
+    return {table: [change.inserted, change.deleted] for table, change in changes.items()}
+
+
+def _expected_by(prediction: Prediction) -> str:
+    if prediction.said is not None:
+        return "user"
+    return "source" if prediction.from_sources() else "history"
 
 
 def kept_bytes(catalogue: Catalogue, reader: Reader) -> int:
@@ -90,10 +121,32 @@ def expected_words(prediction: Prediction, *, is_idle: bool) -> str:
         return "no change"
     if not found:
         return "a little of every table, because nothing is known yet"
-    words = ", ".join(f"{_rows_words(change)} of {table}" for table, change in found.items())
-    by = "as the user says" if prediction.said is not None else "from what has come lately"
+    parts = [f"{_all_words(own)}, {by}" for by, own in _by_sayer(prediction, found)]
     error = "" if prediction.error is None else f"; expectations were off by {prediction.error:.0%} on average"
-    return f"{words}, {by}{error}"
+    return f"{'; '.join(parts)}{error}"
+
+
+def _by_sayer(prediction: Prediction, found: Mapping[str, Change]) -> Iterator[tuple[str, Mapping[str, Change]]]:
+    """The expected changes, by who says that they come."""
+    if prediction.said is not None:
+        yield "as the user says", found
+        return
+    fed = prediction.from_sources()
+    if fed:
+        names = [name for name, said in prediction.announced.items() if not found.keys().isdisjoint(said)]
+        yield _sources_words(names), {table: found[table] for table in fed}
+    if others := {table: change for table, change in found.items() if table not in fed}:
+        yield "from what has come lately", others
+
+
+def _sources_words(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"as the source {names[0]} announces"
+    return f"as the sources {', '.join(names[:-1])} and {names[-1]} announce"
+
+
+def _all_words(changes: Mapping[str, Change]) -> str:
+    return ", ".join(f"{_rows_words(change)} of {table}" for table, change in changes.items())
 
 
 def _rows_words(change: Change) -> str:

@@ -11,31 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.chosen_states import Chosen, Settled, plans_of, present
 from headrace.engine.definition import PlannedView, SqlAnswer
+from headrace.engine.expectations import Expectations
 from headrace.engine.idleness import Activity, Idleness
 from headrace.engine.store import Store
-from headrace.errors import SchemaError
 from headrace.operators.dropping import holdings, needed
 from headrace.operators.tree_view import TreeView
-from headrace.plan.assumptions import UNKNOWN_ROWS
-from headrace.relation.change import ChangeBatch
-from headrace.relation.product import ProductBatch
 from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, view_arrangement
-from headrace.thrifty.cost import UNITS
 from headrace.thrifty.keep.actions import Op, Request
+from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.policies import Policy, by_program, everything
-from headrace.thrifty.keep.prediction import Change, Prediction
+from headrace.thrifty.keep.prediction import Prediction
 from headrace.thrifty.keep.selection import Key, anew, best_cost, cost_of_one, states_of
 from headrace.thrifty.keep.view_plan import ViewPlan
-from headrace.thrifty.statistics import Statistics
-
-if TYPE_CHECKING:
-    from headrace.engine.step_runner import Inputs
 
 _GROWN = 1.1  # the choice is made again when the kept state has grown by this factor
 
@@ -61,11 +54,12 @@ class StateBudget:
         self.idleness = Idleness(catalogue, store)
         self.budget: int | None = None
         self.policy: Policy = by_program
+        self._expectations = Expectations(catalogue, store)
 
     @property
     def prediction(self) -> Prediction:
         """Which changes are expected."""
-        return Prediction.from_json(self._store.snapshot.memory.get("prediction", {}))
+        return self._expectations.prediction
 
     @property
     def is_off(self) -> bool:
@@ -96,7 +90,7 @@ class StateBudget:
             return frozenset()
         snapshot = self._store.snapshot
         holders = {name: kernel for name, kernel in self._holders(activity).items() if name in able}
-        plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, came, self._statistics(), able)
+        plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, came, self._expectations.statistics(), able)
         later, kept_later = self._later(holders, self.prediction.after(came), activity)
         found = set()
         for name, plan in plans.items():
@@ -116,7 +110,9 @@ class StateBudget:
             return chosen.plans, chosen.kept
         snapshot, able = self._store.snapshot, holders.keys()
         expected = self._expected(prediction)
-        plans = plans_of(holders, snapshot.arrangements, snapshot.unkept, expected, self._statistics(), able)
+        plans = plans_of(
+            holders, snapshot.arrangements, snapshot.unkept, expected, self._expectations.statistics(), able
+        )
         return plans, frozenset().union(*(present(plan) for plan in plans.values()))
 
     def made_again(self, read: Mapping[str, Collection[str]]) -> Arrangements:
@@ -156,16 +152,10 @@ class StateBudget:
             return False
         if any(not 0.5 <= change.rows / planned[table] <= 2.0 for table, change in expected.items()):
             return False
-        states, size = self._store.snapshot.arrangements, 0
         holders = self._holders(activity)
-        for name, kernel in holders.items():
-            for part in (part for one in holdings(kernel) for part in one.parts):
-                arrangement = view_arrangement(name, part)
-                buckets = {**states.get(arrangement, {}), **changed.get(arrangement, {})}
-                size += sum(run.bytes for state in buckets.values() for run in state.runs)
-        limit = self._fixed(holders) + size
+        size = self._bytes(holders, changed)
         grown = size > _GROWN * memory["planned_bytes"]
-        return not grown and (self.budget is None or limit <= self.budget)
+        return not grown and (self.budget is None or self._fixed(holders, changed) + size <= self.budget)
 
     def happened(self, settled: Settled) -> None:
         """Let views do without what a commit has dropped."""
@@ -178,6 +168,7 @@ class StateBudget:
     def rebalance(self, *, build: bool = False) -> None:
         """Choose again what is kept, as a commit of its own; `build` also makes what is wanted and was dropped."""
         if self.is_off:
+            self._forget_budget()
             return
         activity = self.idleness.after()
         self.restore(*(self._catalogue.unkept.keys() - self._holders(activity).keys()))
@@ -205,6 +196,35 @@ class StateBudget:
         memory = {**self._store.snapshot.memory, "prediction": said.to_json()}
         self._store.commit(self._store.next_record(memory=memory))
         self.rebalance(build=True)
+
+    def announce(self, source: str, changes: Mapping[str, Change | None] | None) -> None:
+        """Let a source that is being played say what its next batch brings; None at its end.
+
+        The choice is made again if something else is expected now. What it wants beyond what is kept is made at the
+        first need, because a source may announce much and bring nothing.
+
+        Parameters
+        ----------
+        changes : per table; None where the source cannot say how many rows: then as many as steps change on average.
+        """
+        if self._expectations.announce(source, changes):
+            self.rebalance()
+
+    def forget_sources(self) -> None:
+        """Expect nothing of sources any more, because the engine in which they are played ends."""
+        if self._expectations.forget_sources() and not self.is_off:
+            self._write_prediction()
+
+    def _forget_budget(self) -> None:
+        """Take back what an earlier commit says of a budget and of sources that have gone."""
+        memory = self._store.snapshot.memory
+        announced = Prediction.from_json(memory.get("prediction", {})).announced
+        if memory.get("budget") is not None or (announced and announced != self.prediction.announced):
+            self._write_prediction()
+
+    def _write_prediction(self) -> None:
+        news = {"budget": self.budget, "prediction": self.prediction.to_json()}
+        self._store.commit(self._store.next_record(memory={**self._store.snapshot.memory, **news}))
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -269,22 +289,20 @@ class StateBudget:
         states |= {name: states.get(name, {}) | buckets for name, buckets in changed.items()}
         holders, idle = self._holders(activity), self.idleness.with_subplans(activity)
         known = (states, snapshot.unkept)
-        rest = (self._statistics(), self._recomputable(activity))
+        rest = (self._expectations.statistics(), self._recomputable(activity))
         plans = plans_of(_but(holders, idle), *known, self._expected(prediction), *rest)
         plans |= plans_of(_but(holders, holders.keys() - idle), *known, prediction.next(), *rest)
         made = {name: plan.plan() for name, plan in plans.items()}
-        kept = self._policy_of(made, idle, holders)
+        kept = self._policy_of(made, idle, self._fixed(holders, changed))
         kept = frozenset(key for key in kept if key[0] not in anew)
         written = BucketResult(buckets=again).files() | BucketResult(buckets=changed).files()
         about = self._memory_of(prediction, activity)
         return Chosen(plans, list(made.values()), kept, again, frozenset(written), snapshot.unkept, about)
 
-    def _policy_of(
-        self, made: Mapping[str, Op], idle: Collection[str], holders: Mapping[str, TreeView]
-    ) -> frozenset[Key]:
-        """The states that are wanted: within the budget, or all but those that idle views do not need."""
+    def _policy_of(self, made: Mapping[str, Op], idle: Collection[str], fixed: int) -> frozenset[Key]:
+        """The states that are wanted: within what the budget leaves, or all but those that idle views do not need."""
         if self.budget is not None:
-            return self.policy(list(made.values()), max(0, self.budget - self._fixed(holders)))
+            return self.policy(list(made.values()), max(0, self.budget - fixed))
         waiting = [plan for name, plan in made.items() if name in idle]
         enough = sum(state.bytes for plan in waiting for _, state in states_of(plan))
         return everything([plan for name, plan in made.items() if name not in idle], 0) | self.policy(waiting, enough)
@@ -296,23 +314,20 @@ class StateBudget:
         return said | activity.to_json()
 
     def _expected(self, prediction: Prediction) -> dict[str, Change]:
-        statistics = self._statistics()
         # As long as nothing is known, each table may change by a little.
-        assumed = {t: Change(statistics.share(t) * statistics.size(t)) for t in self._catalogue.schemas}
-        return prediction.next() or assumed
+        return prediction.next() or self._expectations.usual()
 
-    def _statistics(self) -> Statistics:
-        latest, schemas = self._store.latest, self._catalogue.schemas
-        return Statistics(schemas, {table: latest.rows(table) for table in schemas}, latest.rates, UNITS)
-
-    def _fixed(self, holders: Collection[str]) -> int:
+    def _fixed(self, holders: Collection[str], changed: Arrangements) -> int:
         """The bytes of operators that may not be dropped: they take their share of the budget first."""
-        latest = self._store.latest
-        return sum(
-            latest.bytes(name, (part for one in holdings(kernel) for part in one.parts))
-            for name, kernel in self._kernels().items()
-            if name not in holders
-        )
+        return self._bytes({name: one for name, one in self._kernels().items() if name not in holders}, changed)
+
+    def _bytes(self, kernels: Mapping[str, TreeView], changed: Arrangements) -> int:
+        """The bytes of all that some views and subplans may hold, once a step has changed some of it."""
+        states = self._store.snapshot.arrangements
+        parts = [(name, part) for name, kernel in kernels.items() for one in holdings(kernel) for part in one.parts]
+        names = [view_arrangement(name, part) for name, part in parts]
+        buckets = [state for name in names for state in {**states.get(name, {}), **changed.get(name, {})}.values()]
+        return sum(run.bytes for state in buckets for run in state.runs)
 
 
 def _but(holders: Mapping[str, TreeView], names: Collection[str]) -> dict[str, TreeView]:
@@ -332,32 +347,3 @@ def why_never(view: PlannedView, catalogue: Catalogue, *, is_idle: bool) -> str 
         return "it keeps moments or a model"
     unkept = [table for table in view.tables if not catalogue.schemas[table].kept]
     return f"{unkept[0]} keeps no rows, from which anything could be made again" if unkept else None
-
-
-def changes_of(inputs: Inputs, rows: Mapping[str, int] | None = None) -> dict[str, Change]:
-    """The rows that a step inserts and deletes, per table; `rows` of a large DataFrame are known after the step."""
-    found = {}
-    for name, given in inputs.items():
-        if isinstance(given, ChangeBatch):
-            deleted = int(-given.diff[given.diff < 0].sum())
-            found[name] = Change(float(given.diff[given.diff > 0].sum()), float(deleted))
-        elif isinstance(given, ProductBatch):
-            found[name] = Change(float(len(given)))  # no view over the table has state that could be dropped
-        else:
-            found[name] = Change(float(UNKNOWN_ROWS if rows is None else rows[name]))
-    return found
-
-
-def said_of(changes: Mapping[str, int | tuple[int, int]] | None, tables: Collection[str]) -> dict[str, Change] | None:
-    """What a user says of the next changes, checked."""
-    if changes is None:
-        return None
-    found = {}
-    for name, rows in changes.items():
-        inserted, deleted = rows if isinstance(rows, tuple) else (rows, 0)
-        if name not in tables:
-            raise SchemaError(f"there is no table {name!r}", way_out=f"known are: {', '.join(tables)}")
-        if inserted < 0 or deleted < 0:
-            raise SchemaError(f"{name} cannot change by {rows} rows", way_out="give rows, or (inserted, deleted)")
-        found[name] = Change(float(inserted), float(deleted))
-    return found

@@ -4,11 +4,14 @@ Spark keeps the offsets of a source in its checkpoint, inside the location, and 
 committed with the step it made, so a micro-batch that Spark hands over again after a crash is recognised and skipped.
 Spark notes a micro-batch as done once its step returns. So the step is made safe from a power cut before that: Spark's
 note might survive one that the step does not, and the rows would never come again.
+
+While a source runs, it announces its table and how many rows its next micro-batch may bring: as many as it is said to
+have, or as its last ones had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +21,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from headrace.engine.step import Step
 from headrace.errors import HeadraceError, SchemaError, StepFailedError
 from headrace.relation.schema import check_name
+from headrace.thrifty.keep.change import Change, Rate
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Source:
     name: str
     table: str
     frame: DataFrame
+    rows_per_batch: int | None = None
 
 
 class Streams:
@@ -38,26 +44,30 @@ class Streams:
     ----------
     apply : makes a step, as `Engine.apply` does.
     sync : waits until all steps so far are safe from a power cut.
+    announce : says what a source will bring, as `Engine.announce` does.
     lock : the lock that a step holds while it runs.
     checkpoints : the folder for Spark's offsets.
     """
 
     def __init__(
         self,
-        apply: Callable[..., object],
+        apply: Callable[..., Step],
         sync: Callable[[], None],
+        announce: Callable[[str, dict[str, int | tuple[int, int] | None] | None], None],
         lock: AbstractContextManager[object],
         checkpoints: Path,
     ) -> None:
         self._apply = apply
         self._sync = sync
+        self._announce = announce
         self._lock = lock
         self._checkpoints = checkpoints
         self._sources: dict[str, Source] = {}
         self._running: dict[str, StreamingQuery] = {}
         self._errors: dict[str, HeadraceError] = {}
+        self._rates: dict[str, Rate] = {}
 
-    def add(self, table: str, frame: DataFrame, name: str) -> None:
+    def add(self, table: str, frame: DataFrame, name: str, rows_per_batch: int | None = None) -> None:
         """Register a source; its name identifies its offsets, so it must stay the same across restarts."""
         check_name(name, "stream")
         if not frame.isStreaming:
@@ -67,21 +77,33 @@ class Streams:
             )
         if name in self._sources:
             raise SchemaError(f"stream {name!r} exists", way_out="give each source of a table its own name")
-        self._sources[name] = Source(name, table, frame)
+        if rows_per_batch is not None and rows_per_batch < 1:
+            raise SchemaError(
+                f"stream {name!r}: a micro-batch of {rows_per_batch} rows brings nothing",
+                way_out="give rows_per_batch of 1 or more, or leave it out",
+            )
+        self._sources[name] = Source(name, table, frame, rows_per_batch)
 
     def start(self) -> None:
         """Start every source that is not running."""
         self._check_any()
         for source in self._sources.values():
             if source.name not in self._running:
+                self._say(source)
                 self._running[source.name] = self._writer(source).start()
 
     def process_available(self) -> None:
         """Run every source until it has no more data."""
         self._check_any()
-        queries = {s.name: self._writer(s).trigger(availableNow=True).start() for s in self._sources.values()}
-        for name, query in queries.items():
-            self._await(name, query)
+        try:
+            for source in self._sources.values():
+                self._say(source)
+            queries = {s.name: self._writer(s).trigger(availableNow=True).start() for s in self._sources.values()}
+            for name, query in queries.items():
+                self._await(name, query)
+                self._announce(name, None)
+        finally:
+            self._fall_silent(self._sources)
 
     def stop(self) -> None:
         """Stop the sources that run; an error that ended one of them is raised here."""
@@ -90,6 +112,7 @@ class Streams:
             # A step holds the lock, so taking it means that no step is under way.
             with self._lock:
                 query.stop()
+        self._fall_silent(running)
         for name, query in running.items():
             if query.exception() is not None:
                 self._raise(name, str(query.exception()))
@@ -97,14 +120,38 @@ class Streams:
     def _writer(self, source: Source) -> DataStreamWriter:
         def step(frame: DataFrame, number: int) -> None:
             try:
-                self._apply({source.table: frame}, source=(source.name, number))
+                # Whoever stops the stream waits for the lock, so no announcement follows its end.
+                with self._lock:
+                    made = self._apply({source.table: frame}, source=(source.name, number))
+                    self._watch(source, made)
                 self._sync()
             except HeadraceError as error:
                 self._errors[source.name] = error
+                self._announce(source.name, None)
                 raise
 
         checkpoint = self._checkpoints / source.name
         return source.frame.writeStream.foreachBatch(step).option("checkpointLocation", str(checkpoint))
+
+    def _watch(self, source: Source, made: Step) -> None:
+        """Announce what follows from one more micro-batch."""
+        self._fall_silent([name for name, query in list(self._running.items()) if not query.isActive])
+        rows = made.rows.get(source.table, 0)
+        if rows:
+            rate = self._rates.get(source.name, Rate())
+            self._rates[source.name] = rate.after({source.table: Change(float(rows))})
+            self._say(source)
+
+    def _say(self, source: Source) -> None:
+        """Announce the table of a source, and the rows of a micro-batch as far as they are known."""
+        rows = source.rows_per_batch
+        if rows is None and source.name in self._rates:
+            rows = round(self._rates[source.name].per_batch()[source.table].rows)
+        self._announce(source.name, {source.table: rows})
+
+    def _fall_silent(self, names: Collection[str]) -> None:
+        for name in names:
+            self._announce(name, None)
 
     def _await(self, name: str, query: StreamingQuery) -> None:
         try:

@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SchemaError, StorageError
+from headrace.relation.schema import DIFF
 from headrace.sources.update_form import Schemas, UpdateForm
 from headrace.sources.update_reader import Lines, parse
 from headrace.sources.update_writer import text_of
+from headrace.thrifty.keep.change import Change, Rate
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -90,15 +92,23 @@ class UpdateFile:
     def replay(self, engine: Engine, name: str | None = None) -> Iterator[Step]:
         """Apply the updates that the engine has not had yet, one step a batch, and yield the steps.
 
-        Steps are made as they are asked for: `for step in file.replay(engine): ...`.
+        Steps are made as they are asked for: `for step in file.replay(engine): ...`. Before each of them, the file
+        announces what its batches bring (`engine.announce`), until it ends or is not asked any more.
 
         Parameters
         ----------
         name : what the engine remembers the file by, its absolute path by default. Give one if the file may move.
         """
         known = name or str(self.path.resolve())
-        for number, changes in self.batches(skip=engine.status()["sources"].get(known, 0)):
-            yield engine.apply(changes, source=(known, number))
+        rate = Rate()
+        try:
+            for number, changes in self.batches(skip=engine.status()["sources"].get(known, 0)):
+                rate = rate.after({name: _counted(rows) for name, rows in changes.items()})
+                coming = {name: (round(one.inserted), round(one.deleted)) for name, one in rate.per_batch().items()}
+                engine.announce(known, coming)
+                yield engine.apply(changes, source=(known, number))
+        finally:
+            engine.announce(known, None)
 
     def _skip(self, file: BinaryIO, count: int) -> None:
         """Put the file behind its first lines."""
@@ -148,6 +158,12 @@ def write_updates(
     finally:
         unfinished.unlink(missing_ok=True)
     return size
+
+
+def _counted(rows: pa.Table) -> Change:
+    """How many rows a batch of one table inserts and deletes."""
+    diff = rows[DIFF].to_numpy()
+    return Change(float(diff[diff > 0].sum()), float(-diff[diff < 0].sum()))
 
 
 def _cut(file: BinaryIO, batch: int, skipped: int, name: str) -> Iterator[Lines]:

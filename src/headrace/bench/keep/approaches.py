@@ -114,9 +114,11 @@ class Kept:
         return int(self.engine.status()["memory"]["kept_bytes"])
 
     @property
-    def answer(self) -> pa.Table | None:
-        """The answer; None for rebatch, which does not store it."""
-        return None if self.approach == REBATCH else self.engine.views[_VIEW].to_arrow()
+    def answer(self) -> pa.Table:
+        """The answer now; rebatch does not store what it fills, so it fills a view once more."""
+        if self.approach == REBATCH:
+            self.engine.view(_VIEW, self.sql, strategy="operators")
+        return self.engine.views[_VIEW].to_arrow()
 
 
 @contextmanager

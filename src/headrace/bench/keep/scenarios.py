@@ -7,7 +7,7 @@ first answer to the last change, and the bytes that are kept while the view wait
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from headrace.bench.keep.approaches import (
     played,
     side_by_side,
 )
-from headrace.bench.keep.workload import Loaded, Tables, after, chain, chain_query, peer, tpch
+from headrace.bench.keep.workload import Loaded, Tables, Truth, after, chain, chain_query, tpch
 from headrace.bench.tpch.data import Changes, Tell
 from headrace.datasets.batches import DIFF
 from headrace.datasets.tpch_queries import tpch_query
@@ -78,10 +78,14 @@ class Bench:
 
     # -- scenarios --------------------------------------------------------------------------------------------------
 
+    def truth(self, name: str, tables: Tables, first: dict[str, pa.Table], changes: Sequence[Changes]) -> Truth:
+        """Spark's answers after the changes of a scenario."""
+        return Truth.of(self.spark, self.folder / name / "after", tables, after(first, changes))
+
     def late(self) -> Iterator[Row]:
         """90% of all tables are there; 9%, 0.9% and 0.1% come late, and the next batch is expected from the last."""
         loaded, changes, first = self.loaded("late", self.tables, _LATE)
-        complete = peer(self.spark, self.folder / "late" / "after", after(first, changes))
+        truth = self.truth("late", self.tables, first, changes)
         for query in self.queries:
             self.tell(f"late data: {query}")
             sql = tpch_query(query)
@@ -92,16 +96,15 @@ class Bench:
                     for name, found in played(kept, [change]).items():
                         taken[name] += found
                         sizes[name].append(kept[name].kept_bytes)
-                for name, one in kept.items():
-                    answer = one.answer
-                    wrong = None if answer is None else complete.difference(sql, answer)
-                    yield _row("late", query, one, taken[name], max(sizes[name]), wrong=wrong)
-            spark = {"system": "spark", "seconds": complete.timed(sql)[0], "cpu_seconds": None, "state_mb": 0.0}
+                rows = [_row("late", query, one, taken[name], max(sizes[name])) for name, one in kept.items()]
+                yield from _checked(rows, kept, truth)
+            spark = {"system": "spark", "seconds": truth.peer.timed(sql)[0], "cpu_seconds": None, "state_mb": 0.0}
             yield {"scenario": "late", "case": query, **spark}
 
     def budgets(self) -> Iterator[Row]:
         """Changes of 0.5% of all tables, under budgets from nothing to all of the state."""
-        loaded, changes, _ = self.loaded("budgets", self.tables, [0.005] * (1 + self.repeats))
+        loaded, changes, first = self.loaded("budgets", self.tables, [0.005] * (1 + self.repeats))
+        truth = self.truth("budgets", self.tables, first, changes)
         for query in self.queries:
             sql = tpch_query(query)
             with keeping(loaded, EVERYTHING, sql) as whole:
@@ -114,41 +117,50 @@ class Bench:
                     shares[f"{approach} {share}"] = share
             self.tell(f"budgets: {query}, up to {all_bytes / 1e6:,.1f} MB")
             with side_by_side(loaded, sql, cases) as kept:
-                for name, taken in played(kept, changes).items():
+                rows = [
                     # The first change may still have to make what its budget wants to keep.
-                    yield _row(
-                        "budgets", query, kept[name], taken[1:], kept[name].kept_bytes, budget_share=shares[name]
-                    )
+                    _row("budgets", query, kept[name], taken[1:], kept[name].kept_bytes, budget_share=shares[name])
+                    for name, taken in played(kept, changes).items()
+                ]
+                yield from _checked(rows, kept, truth)
 
     def deletes(self) -> Iterator[Row]:
         """Changes of 1%, of which some are deletions."""
         loaded, changes, first = self.loaded("deletes", self.tables, [0.01] * len(_DELETED))
+        rng = np.random.default_rng(5)
+        gone = {name: rng.permutation(first[name].num_rows) for name in self.tables.changing}
+        at = dict.fromkeys(gone, 0)
+        mixed = [_with_deletes(first, change, share, gone, at) for share, change in zip(_DELETED, changes, strict=True)]
+        truth = self.truth("deletes", self.tables, first, mixed)
         for query in self.queries:
-            rng = np.random.default_rng(5)
-            gone = {name: rng.permutation(first[name].num_rows) for name in self.tables.changing}
-            at = dict.fromkeys(gone, 0)
             self.tell(f"deletes: {query}")
             with side_by_side(loaded, tpch_query(query), _all(_COMPARED, query)) as kept:
-                for share, change in zip(_DELETED, changes, strict=True):
-                    mixed = _with_deletes(first, change, share, gone, at)
-                    for name, taken in played(kept, [mixed]).items():
-                        yield _row("deletes", query, kept[name], taken, kept[name].kept_bytes, deleted_share=share)
+                for share, change in zip(_DELETED, mixed, strict=True):
+                    rows = [
+                        _row("deletes", query, kept[name], taken, kept[name].kept_bytes, deleted_share=share)
+                        for name, taken in played(kept, [change]).items()
+                    ]
+                    yield from _checked(rows, kept, truth) if change is mixed[-1] else rows
 
     def cleaning(self) -> Iterator[Row]:
         """One table after the other gets the rows that were dirty; what comes next is expected from what came."""
-        loaded, parts, _ = self.loaded("cleaning", self.tables, [0.2 / _BATCHES] * _BATCHES)
+        loaded, parts, first = self.loaded("cleaning", self.tables, [0.2 / _BATCHES] * _BATCHES)
+        changes = [Changes({table: part[table]}) for table in _DIRTY for part in parts]
+        truth = self.truth("cleaning", self.tables, first, changes)
         with side_by_side(loaded, tpch_query("q8"), _all(_COMPARED)) as kept:
             for table in _DIRTY:
                 self.tell(f"cleaning {table}")
+                rows = []
                 for name, taken in played(kept, [{table: part[table]} for part in parts]).items():
                     # The first change of a table finds state that was kept for another one.
                     row = _row("cleaning", table, kept[name], taken[1:], kept[name].kept_bytes)
-                    yield row | {"first_change_seconds": taken[0].seconds}
+                    rows.append(row | {"first_change_seconds": taken[0].seconds})
+                yield from _checked(rows, kept, truth) if table == _DIRTY[-1] else rows
 
     def predictions(self) -> Iterator[Row]:
-        """A change of 1% of all tables, where something else was expected, under half of all memory."""
-        loaded, changes, _ = self.loaded("predictions", self.tables, [0.01])
-        rows = {name: changes[0][name].num_rows for name in self.tables.changing}
+        """A change of 1% of all tables, or of one, where something else was expected, under half of all memory."""
+        loaded, (change,), first = self.loaded("predictions", self.tables, [0.01])
+        rows = {name: change[name].num_rows for name in self.tables.changing}
         largest = sorted(rows, key=lambda name: -rows[name])
         expected = {
             "right": rows,
@@ -156,28 +168,58 @@ class Bench:
             "30 times too little": {name: max(1, count // 30) for name, count in rows.items()},
             **{f"only {n} of {len(rows)} tables": {name: rows[name] for name in largest[:n]} for n in (1, 3)},
         }
-        sql = tpch_query("q8")
-        with keeping(loaded, EVERYTHING, sql) as kept:
-            all_bytes = kept.kept_bytes
+        yield from self._mispredicted(loaded, first, change, "", expected)
+        alone = largest[0]
+        only = {alone: change[alone]}
+        over = {"right": {alone: rows[alone]}, f"all {len(rows)} tables": rows}
+        yield from self._mispredicted(loaded, first, only, f"{alone} alone: ", over)
+
+    def _mispredicted(
+        self,
+        loaded: Loaded,
+        first: dict[str, pa.Table],
+        change: Changes,
+        about: str,
+        expected: dict[str, dict[str, int]],
+    ) -> Iterator[Row]:
+        """One change under several expectations, beside what it costs to recompute, which nobody has to expect."""
+        sql, truth = tpch_query("q8"), self.truth(f"predictions {'-'.join(change)}", self.tables, first, [change])
+        with side_by_side(loaded, sql, _all((EVERYTHING, REBATCH))) as kept:
+            all_bytes = kept[EVERYTHING].kept_bytes
+            # Both take the change, so that what it costs without any choice is known too.
+            taken = played(kept, [change])
+            found = [_row("predictions", f"{about}right", kept[n], taken[n], kept[n].kept_bytes) for n in taken]
+            yield from _checked(found, kept, truth)
         for case, said in expected.items():
-            self.tell(f"predictions: {case}")
-            with keeping(loaded, HEADRACE, sql) as kept:
-                kept.engine.expect(said)
-                kept.engine.memory_budget = all_bytes // 2
-                kept.engine.expect(said)
-                waited = kept.kept_bytes
-                yield _row("predictions", case, kept, [kept.step(changes[0])], waited)
+            self.tell(f"predictions: {about}{case}")
+            with keeping(loaded, HEADRACE, sql) as one:
+                one.engine.expect(said)
+                one.engine.memory_budget = all_bytes // 2
+                one.engine.expect(said)
+                waited = one.kept_bytes
+                row = _row("predictions", f"{about}{case}", one, [one.step(change)], waited)
+                yield from _checked([row], {HEADRACE: one}, truth)
 
     def many_ways(self) -> Iterator[Row]:
         """A join of eight tables in a chain, of which 1% comes late; a peer of the join order benchmark."""
         tables = chain(self.chain_rows)
-        loaded, changes, _ = self.loaded("chain", tables, [0.01] * 4)
+        loaded, changes, first = self.loaded("chain", tables, [0.01] * 4)
+        truth = self.truth("chain", tables, first, changes)
         self.tell("a join of eight tables")
         with side_by_side(loaded, chain_query(), _all(_COMPARED)) as kept:
+            rows = []
             for name, taken in played(kept, changes).items():
                 row = _row("many ways", "8 tables", kept[name], taken[1:], kept[name].kept_bytes)
                 spent = kept[name].choosing if name == HEADRACE else []
-                yield row | ({"choosing_seconds": max(spent)} if spent else {})
+                rows.append(row | ({"choosing_seconds": max(spent)} if spent else {}))
+            yield from _checked(rows, kept, truth)
+
+
+def _checked(rows: Sequence[Row], kept: Mapping[str, Kept], truth: Truth) -> Iterator[Row]:
+    """Rows of results, one per approach in their order, each with what is wrong with its answer, if anything is."""
+    for row, one in zip(rows, kept.values(), strict=True):
+        wrong = truth.wrong(one.sql, one.answer)
+        yield row if wrong is None else row | {"wrong": wrong}
 
 
 def _all(approaches: Sequence[str], query: str = "") -> dict[str, tuple[str, int]]:
@@ -195,7 +237,6 @@ def _row(
     kept: Kept,
     taken: Sequence[Taken],
     size: int,
-    wrong: str | None = None,
     **more: Any,
 ) -> Row:
     # Late changes differ in size by design; those of the other scenarios are of one size.
@@ -209,7 +250,6 @@ def _row(
         "total_seconds": kept.first_seconds + sum(one.seconds for one in taken),
         "state_mb": size / 1e6,
         **more,
-        **({"wrong": wrong} if wrong else {}),
     }
 
 

@@ -3,7 +3,7 @@
 The scenarios (`scenarios`) are those of chapter 5 of the CrocodileDB thesis: late data, cleaning one table at a time,
 wrong predictions, budgets from nothing to everything, deletions, and a join of many tables. Ours is compared with
 recomputing by our own filling (rebatch), keeping everything that our operators could, the higher-order views of
-DBToaster (recursive), caching by benefit (recycler), and Spark.
+DBToaster (recursive), caching by benefit (recycler), and Spark. After the last change, all answers must be Spark's.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from headrace.bench.measuring.copied_location import engine_on_copy
 from headrace.bench.tpch.data import Changes, Tell
-from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
+from headrace.bench.tpch.spark_peer import SparkPeer, difference, write_parquet
 from headrace.datasets.batches import DIFF
 from headrace.datasets.tpch import TPCH_SCHEMAS, tpch_tables
 from headrace.engine.engine import Engine
@@ -115,20 +115,40 @@ class Loaded:
 def after(first: Mapping[str, pa.Table], changes: Sequence[Changes]) -> dict[str, pa.Table]:
     """The rows of all tables after some changes, added up by Arrow."""
     out = dict(first)
-    for change in changes:
-        for name, rows in change.items():
-            if DIFF not in rows.column_names:
-                out[name] = pa.concat_tables([out[name], rows.cast(out[name].schema)])
-                continue
-            columns = out[name].column_names
-            there = out[name].append_column(DIFF, pa.array(np.ones(out[name].num_rows, np.int64)))
-            both = pa.concat_tables([there, rows.select(there.column_names).cast(there.schema)])
-            summed = both.group_by(columns).aggregate([(DIFF, "sum")])
-            out[name] = summed.filter(pa.compute.greater(summed[f"{DIFF}_sum"], 0)).select(columns)
+    for name, there in first.items():
+        came = [change[name] for change in changes if name in change]
+        if not any(DIFF in rows.column_names for rows in came):
+            out[name] = pa.concat_tables([there, *(rows.cast(there.schema) for rows in came)])
+            continue
+        counted = _with_diff(there)
+        more = [_with_diff(rows).select(counted.column_names).cast(counted.schema) for rows in came]
+        summed = pa.concat_tables([counted, *more]).group_by(there.column_names).aggregate([(DIFF, "sum")])
+        out[name] = summed.filter(pa.compute.greater(summed[f"{DIFF}_sum"], 0)).select(there.column_names)
     return out
 
 
-def peer(spark: SparkSession, folder: Path, rows: Mapping[str, pa.Table]) -> SparkPeer:
-    """Spark over these rows."""
-    files = spark.sparkContext.defaultParallelism
-    return SparkPeer(spark, {name: write_parquet(folder / name, table, files) for name, table in rows.items()})
+def _with_diff(rows: pa.Table) -> pa.Table:
+    if DIFF in rows.column_names:
+        return rows
+    return rows.append_column(DIFF, pa.array(np.ones(rows.num_rows, np.int64)))
+
+
+@dataclass
+class Truth:
+    """The right answers over some rows: those of Spark, which runs each query once."""
+
+    peer: SparkPeer
+    _known: dict[str, pa.Table] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spark: SparkSession, folder: Path, tables: Tables, rows: Mapping[str, pa.Table]) -> Truth:
+        """Write rows to a folder for Spark."""
+        files = spark.sparkContext.defaultParallelism
+        folders = {name: write_parquet(folder / name, table, files) for name, table in rows.items()}
+        return cls(SparkPeer(spark, folders, {name: tables.options[name]["schema"] for name in rows}))
+
+    def wrong(self, sql: str, answer: pa.Table) -> str | None:
+        """How an answer differs from the right one; None if it does not."""
+        if sql not in self._known:
+            self._known[sql] = self.peer.unlimited(sql)
+        return difference(sql, answer, self._known[sql])

@@ -27,14 +27,17 @@ _ORDER = re.compile(r"^ORDER BY (.+)$", re.MULTILINE)  # in the texts of the que
 
 
 class SparkPeer:
-    """A Spark session of its own, whose tables are those of TPC-H, from Parquet files."""
+    """A Spark session of its own, whose tables are those of TPC-H, or others, from Parquet files."""
 
-    def __init__(self, spark: SparkSession, folders: Mapping[str, Path]) -> None:
+    def __init__(
+        self, spark: SparkSession, folders: Mapping[str, Path], columns: Mapping[str, str] | None = None
+    ) -> None:
         self._session = spark.newSession()
         self._session.conf.set("spark.sql.adaptive.enabled", "true")
         for name, folder in folders.items():
             # Told the columns, Spark runs no job to find them out.
-            rows = self._session.read.schema(TPCH_SCHEMAS[name].ddl).parquet(str(folder))
+            ddl = TPCH_SCHEMAS[name].ddl if columns is None else columns[name]
+            rows = self._session.read.schema(ddl).parquet(str(folder))
             rows.createOrReplaceTempView(name)
 
     def timed(self, sql: str) -> tuple[float, pa.Table]:
@@ -54,7 +57,11 @@ class SparkPeer:
         Rows, types and order must be the same, as far as the query gives them: of rows that tie at a LIMIT, either may
         be there. So what is compared with is the answer without LIMIT.
         """
-        return difference(sql, answer, self.answer(_LIMIT.sub("\n", sql)))
+        return difference(sql, answer, self.unlimited(sql))
+
+    def unlimited(self, sql: str) -> pa.Table:
+        """Return the answer of a query without its LIMIT, with which answers are compared."""
+        return self.answer(_LIMIT.sub("\n", sql))
 
 
 def write_parquet(folder: Path, table: pa.Table, files: int) -> Path:

@@ -1,8 +1,8 @@
-"""Which changes come next, per table: from what has come, or as the user says.
+"""Which changes come next, per table: as the user says, as sources announce, or from what has come.
 
-Late data comes in batches that shrink by about the same factor (a geometric tail): the next batch is the last one times
-that factor. A table that is cleaned, or loaded, changes in every step until it is done. So a table is expected to
-change if it has changed lately, by its last number of rows times the factor between its last two.
+A source that is being played knows which tables it changes, and by about how many rows per batch. Where nobody says
+anything, a table is expected to change if it has changed lately: a table that is cleaned, or loaded, changes in every
+step until it is done. By how much follows from its `tail`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.thrifty.keep.change import Change
+from headrace.thrifty.keep.tail import REMEMBERED, next_of
+
 _LATELY = 3  # steps after which a table that has not changed is expected to stay as it is
-_REMEMBERED = 8  # steps of which the numbers of changed rows are kept
 _NEWS = 0.3  # the weight of the last step in the average error
-_GROWTH = 2.0  # a tail does not grow; a stream may, but not by more than this from step to step
 
-
-@dataclass(frozen=True)
-class Change:
-    """Rows of one table that a step inserts and deletes."""
-
-    inserted: float = 0.0
-    deleted: float = 0.0
-
-    @property
-    def rows(self) -> float:
-        return self.inserted + self.deleted
+Announced = Mapping[str, Mapping[str, Change]]
+"""Per source that is being played: the rows per table that its next batch brings."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +28,15 @@ class Prediction:
     Parameters
     ----------
     said : by the user; it holds until something else is said.
+    announced : by sources, each until it ends. A table that no source feeds is then expected only if it has changed
+        since their first announcement (`since`): what was loaded before they began does not go on.
     error : of the expected rows, per table and on average: 0 if they were right, 1 if all or nothing of them came.
 
     >>> late = Prediction().after({"orders": Change(90.0)}).after({"orders": Change(9.0)})
     >>> late.next()["orders"].inserted
     0.9
+    >>> late.announcing("file", {"shops": Change(5.0)}).next()
+    {'shops': Change(inserted=5.0, deleted=0.0)}
     """
 
     history: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
@@ -49,22 +45,38 @@ class Prediction:
     said: Mapping[str, Change] | None = None
     error: float | None = None
     missed: int = 0  # steps that changed a table of which no change was expected
+    announced: Announced = field(default_factory=dict)
+    since: int = 0  # steps before the sources that announce something began
 
     def next(self) -> dict[str, Change]:
         """The rows of each table that the next step is expected to change."""
         if self.said is not None:
-            return {table: change for table, change in self.said.items() if change.rows > 0}
-        lately = [table for table, step in self.last.items() if self.steps - step < _LATELY]
-        return {table: _next(self.history[table]) for table in lately}
+            return _some(self.said)
+        lately = {t: next_of(self.history[t]) for t, step in self.last.items() if self._is_recent(step)}
+        return lately | self.from_sources()
+
+    def from_sources(self) -> dict[str, Change]:
+        """What the sources announce together; each of them makes steps of its own, so the largest counts."""
+        found: dict[str, Change] = {}
+        for changes in self.announced.values():
+            for table, change in _some(changes).items():
+                found[table] = max(change, found.get(table, change), key=lambda one: one.rows)
+        return found
+
+    def announcing(self, source: str, changes: Mapping[str, Change] | None) -> Prediction:
+        """The prediction after a source has announced its next batch, or its end (None)."""
+        others = {name: said for name, said in self.announced.items() if name != source}
+        announced = others if changes is None else {**others, source: dict(changes)}
+        return replace(self, announced=announced, since=self.since if self.announced.keys() & announced else self.steps)
 
     def after(self, came: Mapping[str, Change]) -> Prediction:
         """The prediction after a step."""
-        came = {table: change for table, change in came.items() if change.rows}
+        came = _some(came)
         expected = self.next()
         history = dict(self.history)
         for table, change in came.items():
-            history[table] = (*history.get(table, ()), change)[-_REMEMBERED:]
-        known = self.said is not None or self.steps > 0
+            history[table] = (*history.get(table, ()), change)[-REMEMBERED:]
+        known = self.said is not None or bool(self.announced) or self.steps > 0
         return replace(
             self,
             history=history,
@@ -73,6 +85,10 @@ class Prediction:
             error=self._error(expected, came) if known else self.error,
             missed=self.missed + (known and not came.keys() <= expected.keys()),
         )
+
+    def _is_recent(self, step: int) -> bool:
+        """Whether a table that changed in a step is expected to go on."""
+        return self.steps - step < _LATELY and (not self.announced or step > self.since)
 
     def _error(self, expected: Mapping[str, Change], came: Mapping[str, Change]) -> float | None:
         found = []
@@ -89,9 +105,11 @@ class Prediction:
             "history": {t: [[c.inserted, c.deleted] for c in changes] for t, changes in self.history.items()},
             "steps": self.steps,
             "last": dict(self.last),
-            "said": None if self.said is None else {t: [c.inserted, c.deleted] for t, c in self.said.items()},
+            "said": None if self.said is None else _pairs(self.said),
             "error": self.error,
             "missed": self.missed,
+            "announced": {source: _pairs(changes) for source, changes in self.announced.items()},
+            "since": self.since,
         }
 
     @classmethod
@@ -103,13 +121,21 @@ class Prediction:
             {table: tuple(Change(*pair) for pair in changes) for table, changes in data["history"].items()},
             data["steps"],
             data["last"],
-            None if said is None else {table: Change(*pair) for table, pair in said.items()},
+            None if said is None else _changes(said),
             data["error"],
             data["missed"],
+            {source: _changes(pairs) for source, pairs in data.get("announced", {}).items()},
+            data.get("since", 0),
         )
 
 
-def _next(changes: tuple[Change, ...]) -> Change:
-    last = changes[-1]
-    factor = min(_GROWTH, last.rows / changes[-2].rows) if len(changes) > 1 else 1.0
-    return Change(last.inserted * factor, last.deleted * factor)
+def _some(changes: Mapping[str, Change]) -> dict[str, Change]:
+    return {table: change for table, change in changes.items() if change.rows}
+
+
+def _pairs(changes: Mapping[str, Change]) -> dict[str, list[float]]:
+    return {table: [change.inserted, change.deleted] for table, change in changes.items()}
+
+
+def _changes(pairs: Mapping[str, Any]) -> dict[str, Change]:
+    return {table: Change(*pair) for table, pair in pairs.items()}

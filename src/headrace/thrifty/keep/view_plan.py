@@ -17,7 +17,7 @@ from headrace.operators.layout import GROUPS
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Aggregation, Join
 from headrace.thrifty.keep.actions import ROW_COSTS, Input, Leaf, Op, Request, RowCosts, State
-from headrace.thrifty.keep.prediction import Change
+from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.selection import cost_of_one
 from headrace.thrifty.statistics import Statistics
 from headrace.thrifty.tree_cost import sizes_of
