@@ -136,16 +136,20 @@ class SharedPlan:
 
 
 class Costs:
-    """Estimates what paces of a shared plan cost, and remembers what each part costs."""
+    """Estimates what paces of a shared plan cost, and remembers what each part costs.
+
+    It counts how often it is `asked` for the cost of a part, and how many `simulations` that took.
+    """
 
     def __init__(self, plan: SharedPlan) -> None:
         self.plan = plan
-        self.simulations = 0
+        self.asked = self.simulations = 0
         self._known: dict[tuple[str, Paces, tuple[Flow, ...]], Private] = {}
         self._inputs = {name: self._inputs_of(part) for name, part in plan.views.items()}
 
     def subplan(self, name: str, pace: int) -> Private:
         """What a subplan costs; all of its inlets are flushed together."""
+        self.asked += 1
         key = name, (pace,), ()
         if key not in self._known:
             part = self.plan.subplans[name]
@@ -154,6 +158,7 @@ class Costs:
 
     def view(self, name: str, paces: Paces) -> Private:
         """What a view costs by itself, as part of paces for the whole plan."""
+        self.asked += 1
         own = paces[self.plan.span[name]]
         given = []
         for _, subplan, at, path, end in self._inputs[name]:
