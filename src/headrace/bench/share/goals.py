@@ -6,10 +6,10 @@ evaluation ("Thrifty Query Processing", 4.4): views that share nothing, with one
 that share subplans, with one pace for all that hangs together; and ours, a pace per subplan and per path, with all
 subplans shared, or taken apart where that is less work. All choose by the same cost model, which is learnt in a pass of
 its own, and once more after subplans are taken apart. Rows are those that operators took; with `--assumed` the model
-has fixed costs, and rows do not depend on the machine. Missed latency is the CPU time of a view and of its subplans at the trigger beyond its share of what the view
-takes alone if all is done then. How long the choice takes with paces up to 100 is measured beside it, and once per set
-of views for goals of 0.01; with `--planning-only` nothing else is. The answers of all approaches are compared with
-Spark's.
+has fixed costs, and rows do not depend on the machine. Missed latency is the CPU time of a view and of its subplans at
+the trigger beyond its share of what the view takes alone if all is done then. How long the choice takes with paces up
+to 100 is measured beside it, and once per set of views for goals of 0.01; with `--planning-only` nothing else is. The
+answers of all approaches are compared with Spark's.
 """
 
 from __future__ import annotations
