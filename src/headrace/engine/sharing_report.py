@@ -19,7 +19,6 @@ from headrace.operators.traffic import cost_of
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Feed, Join, JoinKind, Top, Tree
 from headrace.plan.view import Shape
-from headrace.thrifty.schedule import LEARNING
 from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.masks import is_mask
@@ -78,17 +77,15 @@ class SharedReport:
             return f"in every step, because of {listed(self.eager)}"
         if not self.paces:
             return "when one of its views needs it; until then changes wait before it"
-        if LEARNING in self.paces.values():
-            return (
-                "in flushes of several sizes until the next trigger, to learn from; between them changes wait before it"
-            )
         often = listed([f"{pace} for {view}" for view, pace in self.paces.items()])
         return f"so many times until the trigger of a view: {often}; between them changes wait before it"
 
     @property
     def runs_briefly(self) -> str:
         """The same in a few words."""
-        return "runs in every step" if self.eager else paces_said(self.paces.values())
+        if self.eager:
+            return "runs in every step"
+        return paces_said(self.paces.values()) if self.paces else "runs when a view needs it"
 
 
 def shared_reports(catalogue: Catalogue, reader: Reader) -> list[SharedReport]:

@@ -37,7 +37,9 @@ class SharedWork:
         if not self.apart:
             return "nothing is known yet of how many rows a step changes"
         ratio = f"{self.shared / self.apart:.2g}"
-        return f"{time_text(self.shared)} of work in an average step in place of {time_text(self.apart)} ({ratio})"
+        said = f"{time_text(self.shared)} of work in an average step in place of {time_text(self.apart)} ({ratio})"
+        # What has equal conditions is shared in any case.
+        return said if self.shared <= self.apart else f"{said}; state is kept once"
 
 
 def shared_work(catalogue: Catalogue, reader: Reader) -> dict[str, SharedWork]:
