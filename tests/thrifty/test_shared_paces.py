@@ -186,6 +186,16 @@ def test_a_join_takes_what_is_left_of_groups_that_changed_in_every_flush() -> No
     assert alone(view, {"~1": Part(groups, units)}, {})[0] == pytest.approx(rows[1, 1])
 
 
+def test_a_goal_of_all_the_work_is_met_by_one_flush() -> None:
+    """What waits before an aggregate grows with the parts in which it comes, in the goal as in the estimate."""
+    view = part(aggregates(100_000, 5_000))
+    whole = alone(view, {}, {}, parts=50)[1]
+    assert whole > 1.1 * alone(view, {}, {}, parts=1)[1]
+    found = chosen(SharedPlan({}, {"v": view}, {"v": whole}, most=50))
+    assert found.views["v"] == {"1": 1}
+    assert not found.missed
+
+
 def test_no_reader_is_faster_than_its_subplan() -> None:
     for seed in range(5):
         plan = random_plan(random.Random(seed), views=6, most=30, depth=2)

@@ -48,6 +48,29 @@ def test_sharing_takes_a_fraction_of_the_rows(
     assert "ours / share-uniform" in " ".join(capsys.readouterr().out.split())
 
 
+def test_one_query_of_a_pair_is_lazy_and_the_other_is_not(spark: SparkSession, tmp_path: Path) -> None:
+    """As in Figure 4.18 of the thesis; goals of this kind meet or miss no target."""
+    small = ["--scale", "0.002", "--parts", "10", "--cases", "pair c", "--assumed", "--location", str(tmp_path)]
+    result = run([*small, "--goals", "1.0,0.1"])
+    rows = {row["approach"]: row for row in result["results"]}
+    assert {(row["goals"], row["kind_of_goals"]) for row in rows.values()} == {("1.0,0.1", "listed")}
+    assert not any("wrong" in row for row in rows.values())
+    paces = rows["noshare-nonuniform"]["paces"]
+    assert paces["qa"] == 1 < paces["qb"], "only one of them is in a hurry"
+    assert not any("pair c" in target["target"] for target in result["targets"])
+
+
+def test_the_time_to_plan_needs_no_play(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--scale", "0.002", "--parts", "4", "--cases", "pair c", "--assumed", "--location", str(tmp_path)]
+    result = run([*small, "--planning-only"])
+    assert result["results"] == []
+    assert result["planning"]["pair c"]["seconds"] >= result["planning"]["pair c"]["search_seconds"] > 0
+    out().print(table(result))
+    assert "s to choose paces up to 100 for goals of 0.01" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_other_ten_have_other_parameters() -> None:
     twenty = CASES["twenty"]
     assert len(twenty) == len(set(twenty.values())) == 20

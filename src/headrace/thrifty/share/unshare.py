@@ -146,7 +146,7 @@ def divisions(plan: SharedPlan, name: str, readers: Readers, alone: Mapping[str,
     part = plan.subplans[name]
     wanted = {view: plan.wanted.get(view, float("inf")) for view in readers.views}
     for operators in _from_the_root(readers):
-        local = local_constraints(part, readers, operators, wanted, alone)
+        local = local_constraints(part, readers, operators, wanted, alone, plan.most)
         split = LocalProblem(part, readers, operators, local, plan.most).clustered()
         if len(split) < 2:
             continue
