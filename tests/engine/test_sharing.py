@@ -23,6 +23,7 @@ from headrace.engine import merging_views
 from headrace.engine.looking import Look
 from headrace.engine.sharing import Sharing
 from headrace.errors import SchemaError, StepFailedError
+from headrace.testing.oracle import Oracle
 from headrace.thrifty.share.blocks import Block
 from headrace.thrifty.share.orders import Manner
 
@@ -134,6 +135,12 @@ class Changing:
             for name, rows in self.rows.items():
                 oracle.register(name, self.table(name, rows))
             return Counter(map(_text, oracle.execute(sql).fetchall()))
+
+    def answers_of_spark(self, oracle: Oracle, queries: Sequence[str]) -> list[Counter[str]]:
+        """The same of several queries, as Spark sees it."""
+        oracle.set_rows({name: self.table(name, rows) for name, rows in self.rows.items()})
+        found = oracle.answers(queries)
+        return [Counter(_text(tuple(row.values())) for row in table.to_pylist()) for table in found]
 
 
 def _text(row: tuple[Any, ...]) -> str:
@@ -323,6 +330,61 @@ def test_more_queries_than_a_word_has_bits(
             engine.apply(changing.change())
         for name, sql in queries.items():
             assert answer(engine.views[name]) == changing.answer(sql), name
+
+
+def test_more_clusters_of_groups_than_a_word_has_bits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shared groups have a mask as one more key, a value per cluster of views that want the same rows."""
+    always(monkeypatch)
+    changing = Changing(random.Random(4))
+    queries = {
+        f"q{i}": "SELECT n, COUNT(*) AS shops FROM "
+        f"(SELECT shop, COUNT(*) AS n FROM orders WHERE price * 10 < {i} GROUP BY shop) GROUP BY n"
+        for i in range(64)
+    }
+    with opened(spark, tmp_path / "state") as engine:
+        update = engine._sharing.update
+        monkeypatch.setattr(engine._sharing, "update", lambda **given: None)  # once, when all views are there
+        for name, sql in queries.items():
+            engine.view(name, sql, strategy="operators")
+        engine.apply({"orders": changing.table("orders", changing.come("orders", 50))})
+        update()
+        (shared,) = engine._catalogue.shared.values()
+        (groups,) = shared.kernel.tree.nodes
+        assert len(shared.members) == len(groups.ports[0].feeds) == 64
+        for _ in range(4):
+            engine.apply(changing.change())
+        for name, sql in queries.items():
+            assert answer(engine.views[name]) == changing.answer(sql), name
+
+
+def test_exact_shares_equal_rows_and_auto_others_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both take whatever they may; with "exact", that is what has the same conditions, whatever columns it reads."""
+    monkeypatch.setattr(Sharing, "_work", lambda self, views: lambda blocks, manner: 1.0 + 0.1 * manner.exact)
+    queries = {
+        "cheap": f"SELECT o.id FROM {JOIN} WHERE o.price < 3",
+        "cities": f"SELECT s.city, MAX(o.day) AS last FROM {JOIN} WHERE o.price < 3 GROUP BY s.city",
+        "early": f"SELECT o.id FROM {JOIN} WHERE o.day < 3",
+    }
+    for mode, parts, masked in (("exact", [("cheap", "cities")], ()), ("auto", [tuple(queries)], ("orders",))):
+        changing = Changing(random.Random(5))
+        with opened(spark, tmp_path / mode, sharing=mode) as engine:
+            for table in ("orders", "shops"):  # where a table is empty, nothing is known of conditions on its rows
+                engine.apply({table: changing.table(table, changing.come(table, 9))})
+            for name, sql in queries.items():
+                engine.view(name, sql, strategy="operators")
+            engine.settle()
+            assert [one.views for one in engine._catalogue.shared.values()] == parts, mode
+            assert all(one.manner.exact == (mode == "exact") for one in engine._catalogue.shared.values())
+            (said,) = engine.status()["shared"]
+            assert tuple(said["differ_on"]) == masked
+            for _ in range(4):
+                engine.apply(changing.change())
+            for name, sql in queries.items():
+                assert answer(engine.views[name]) == changing.answer(sql), (mode, name)
 
 
 def test_catalyst_above_a_shared_subplan(engine: hr.Engine) -> None:

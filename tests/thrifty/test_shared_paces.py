@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tests.seeds import seeds
 
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.schedule import LEARNING
-from headrace.thrifty.share.dag import Costs, Part, SharedPlan, alone
+from headrace.thrifty.share.dag import Costs, Part, Private, SharedPlan, alone
 from headrace.thrifty.share.paces import Search, chosen, exhaustive, uniform
 from headrace.thrifty.simulate import FlatPlan, simulated
 from headrace.thrifty.unit_costs import UnitCosts
@@ -81,6 +83,65 @@ def test_the_search_comes_near_to_trying_everything(seed: int) -> None:
     assert found.total <= uniform(plan).total * (1 + 1e-9)
 
 
+class GivenCosts:
+    """Costs by hand: per pace of the one subplan, its work, and what each view has left at its trigger."""
+
+    def __init__(self, total: dict[int, float], finals: dict[str, dict[int, float]]) -> None:
+        self._total, self._finals = total, finals
+
+    def part(self, name: str, paces: tuple[int, ...]) -> Private:
+        return Private(self._total[paces[0]] if name == "~1" else 0.0, 0.0, ())
+
+    def final(self, view: str, paces: tuple[int, ...]) -> float:
+        return self._finals[view][paces[0]]
+
+
+def test_no_view_counts_for_more_than_it_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eq. 4.1 by hand: of 80 that are saved, `a` misses 50; `b` has what it wants; `c` misses more than it gets."""
+    views = {name: part(aggregates(1_000, 10), "~1") for name in ("a", "b", "c", "free")}
+    plan = SharedPlan({"~1": part(join(1_000, 100, 1_000))}, views, {"a": 50.0, "b": 95.0, "c": 10.0}, most=5)
+    search = Search(plan)
+    search.wanted = dict(plan.wanted)
+    finals = {"a": {1: 100.0, 2: 20.0}, "b": {1: 90.0, 2: 70.0}, "c": {1: 60.0, 2: 55.0}, "free": {1: 99.0, 2: 1.0}}
+    monkeypatch.setattr(search, "costs", GivenCosts({1: 200.0, 2: 211.0}, finals))
+    batch = (1,) * len(plan.places)
+    benefit, price = search._step(batch, (2, *batch[1:]))
+    assert benefit == 50.0 + 0.0 + 5.0
+    assert price == 11.0, "and the step is worth 55 / 11 (Eq. 4.2)"
+
+
+@seeds("order downwards", 4)
+def test_downwards_the_flush_goes_first_that_saves_most_for_the_final_work_it_adds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = random_plan(random.Random(seed), views=4, most=20, depth=2)
+    loose = replace(plan, wanted=dict.fromkeys(plan.wanted, 1e9))  # so any flush may be given up
+    search, costs = Search(loose), Costs(loose)
+    start = (9,) * len(plan.places)
+
+    def value(after: tuple[int, ...]) -> float:
+        """What a step saves for each microsecond of final work that it adds, by the costs of the whole plan."""
+        added = sum(max(0.0, costs.final(view, after) - costs.final(view, start)) for view in plan.views)
+        return (costs.total(start) - costs.total(after)) / (1.0 + added)
+
+    values = [value(after) for i in range(len(start)) for after in search._lower(start, i)]
+    seen: list[tuple[int, ...]] = []
+    lower = search._lower
+
+    def lowering(now: tuple[int, ...], i: int) -> Iterator[tuple[int, ...]]:
+        if now not in seen:
+            seen.append(now)
+        return lower(now, i)
+
+    monkeypatch.setattr(search, "_lower", lowering)
+    found = search.downwards(start)
+    assert seen[0] == start
+    assert value(seen[1]) == pytest.approx(max(values))
+    assert found.total < costs.total(start)
+    totals = [costs.total(paces) for paces in seen]
+    assert totals == sorted(totals, reverse=True)
+
+
 def test_remembered_costs_are_those_of_a_simulation_from_scratch() -> None:
     rng = random.Random(1)
     plan = random_plan(rng, views=4, most=20, depth=3)
@@ -123,6 +184,16 @@ def test_a_join_takes_what_is_left_of_groups_that_changed_in_every_flush() -> No
     assert rows[10, 1] == rows[1, 1] == pytest.approx(1_000 + 2 * given[1][1])
     assert rows[10, 10] == pytest.approx(1_000 + 2 * given[10][1])
     assert alone(view, {"~1": Part(groups, units)}, {})[0] == pytest.approx(rows[1, 1])
+
+
+def test_a_goal_of_all_the_work_is_met_by_one_flush() -> None:
+    """What waits before an aggregate grows with the parts in which it comes, in the goal as in the estimate."""
+    view = part(aggregates(100_000, 5_000))
+    whole = alone(view, {}, {}, parts=50)[1]
+    assert whole > 1.1 * alone(view, {}, {}, parts=1)[1]
+    found = chosen(SharedPlan({}, {"v": view}, {"v": whole}, most=50))
+    assert found.views["v"] == {"1": 1}
+    assert not found.missed
 
 
 def test_no_reader_is_faster_than_its_subplan() -> None:

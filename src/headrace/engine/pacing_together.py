@@ -129,9 +129,9 @@ def together(views: Mapping[str, Planned]) -> Together | None:
         for name, said in one.known.below.items():
             subplans.setdefault(name, _subplan(said))
     own = {name: _own(one, subplans) for name, one in able.items()}
-    whole = {name: alone(part, subplans, _shares(part, subplans))[1] for name, part in own.items()}
+    whole = {name: alone(part, subplans, _shares(part, subplans), _PARTS)[1] for name, part in own.items()}
     wanted = {name: most for name, one in able.items() if (most := _wanted(one.fresh, whole[name])) is not None}
-    plan = SharedPlan(subplans, own, wanted)
+    plan = SharedPlan(subplans, own, wanted, most=_PARTS)
     found = chosen(plan)
     took = (time.perf_counter() - start) / len(able)
     planned = [name for name, one in able.items() if _is_planned(one.fresh)]

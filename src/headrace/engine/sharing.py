@@ -12,20 +12,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from headrace.engine import frames
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.engine.moving import Moves, moves_of
 from headrace.engine.opening import EXACT, OFF
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
+from headrace.engine.sharing_work import eagerness, samples_of
 from headrace.engine.store import Store
 from headrace.engine.unsharing import taken_apart
 from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Arrangements
-from headrace.thrifty.schedule import LEARNING, expected_rows
+from headrace.thrifty.schedule import LEARNING
 from headrace.thrifty.share.apart import Apart, still_apart
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from headrace.engine.maintenance import Maintenance
     from headrace.thrifty.goal import Freshness
     from headrace.thrifty.statistics import Statistics
-
-_SAMPLED = 2_000  # rows of a table by which conditions are compared
 
 
 @dataclass(frozen=True)
@@ -222,11 +218,8 @@ class Sharing:
 
     def _eagerness(self, name: str, fresh: Freshness) -> float:
         """How many times per step the joins of a view with a goal have to be brought up to date; 1 if not known."""
-        progress, statistics = self._maintenance.goals.progress(name), self._statistics()
-        expected = expected_rows(fresh, progress)
-        rows = sum(statistics.share(table) * statistics.size(table) for table in self._catalogue.views[name].tables)
-        flushes = max([1, *progress.paces.values()])
-        return min(1.0, flushes * rows / expected) if expected and rows else 1.0
+        tables = self._catalogue.views[name].tables
+        return eagerness(tables, fresh, self._maintenance.goals.progress(name), self._statistics())
 
     def _settled(
         self, before: Mapping[str, Shared], after: Mapping[str, Shared], views: Mapping[str, PlannedView]
@@ -297,18 +290,12 @@ class Sharing:
 
         return work
 
-    def samples(self, views: Mapping[str, TreeView]) -> dict[str, Sample]:
+    def samples(self, views: Mapping[str, TreeView]) -> Mapping[str, Sample]:
         """Some rows of each table that views read, and how many rows of it a step changes."""
+        tables = {table for kernel in views.values() for table in kernel.tree.tables}
         statistics = self._statistics()
-        referred_to = {target for schema in self._catalogue.schemas.values() for _, target in schema.references}
-        samples = {}
         with self._store.reader() as reader:
-            for table in {table for kernel in views.values() for table in kernel.tree.tables}:
-                rows = frames.some_rows(reader.root, self._catalogue.tables[table], reader.arrangements).rows
-                every = max(1, rows.num_rows // _SAMPLED)
-                changed = statistics.share(table, looked_up=table in referred_to) * statistics.size(table)
-                samples[table] = Sample(rows.take(pa.array(range(0, rows.num_rows, every), pa.int64())), changed)
-        return samples
+            return samples_of(tables, self._catalogue, reader, statistics)
 
     def may_share(self, view: PlannedView) -> bool:
         """Whether a view may read from a shared subplan: one of operators, over tables that keep rows."""

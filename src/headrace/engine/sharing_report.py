@@ -9,14 +9,16 @@ from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import PlannedView
 from headrace.engine.opening import AUTO, EXACT, OFF
 from headrace.engine.reader import Reader
-from headrace.explain.graph import Edge, Graph, Node
+from headrace.engine.sharing_graph import paces_said, runs_of_view, sharing_graph
+from headrace.engine.sharing_work import SharedWork, shared_work
 from headrace.explain.parts import Fact, Outline, Part, Section, Table
 from headrace.explain.report import Report
 from headrace.explain.words import counted, cut, listed, one_line
 from headrace.operators.naming import Naming
 from headrace.operators.traffic import cost_of
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Feed, Join, Tree
+from headrace.plan.tree import Feed, Join, JoinKind, Top, Tree
+from headrace.plan.view import Shape
 from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.blocks import Block, blocks_of
 from headrace.thrifty.share.masks import is_mask
@@ -78,6 +80,13 @@ class SharedReport:
         often = listed([f"{pace} for {view}" for view, pace in self.paces.items()])
         return f"so many times until the trigger of a view: {often}; between them changes wait before it"
 
+    @property
+    def runs_briefly(self) -> str:
+        """The same in a few words."""
+        if self.eager:
+            return "runs in every step"
+        return paces_said(self.paces.values()) if self.paces else "runs when a view needs it"
+
 
 def shared_reports(catalogue: Catalogue, reader: Reader) -> list[SharedReport]:
     """All subplans that views share, as of the last step."""
@@ -100,8 +109,8 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
     found, views = shared_reports(catalogue, reader), catalogue.views
     alone = {name: _why_alone(view, catalogue, mode) for name, view in views.items() if not _sharing(view)}
     alone |= {name: _UNMERGED for name in alone if name in reader.unmerged}
-    saved = sum(one.instead_of - one.operators for one in found)
-    sections = [Section(f"shared subplan {one.name}", tuple(_parts(one, catalogue))) for one in found]
+    fewer, work = sum(one.instead_of - one.operators for one in found), shared_work(catalogue, reader)
+    sections = [Section(f"shared subplan {one.name}", tuple(_parts(one, work[one.name], catalogue))) for one in found]
     rows = tuple((name, why) for name, why in alone.items())
     return Report(
         name="engine",
@@ -111,19 +120,37 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
         title=f"engine: {counted(len(views), 'view')}, {counted(len(found), 'shared subplan')}",
         kept=f"{reader.state_bytes:,} bytes in {counted(reader.buckets, 'bucket')}, of which shared subplans have "
         f"{sum(one.bytes for one in found):,}",
-        step=f"runs {counted(saved, 'operator')} fewer than views that share nothing",
+        step=f"runs {counted(fewer, 'operator')} fewer than views that share nothing",
         why=_WHY[mode],
         buckets=reader.buckets,
         arrangements=(),
         sections=(
             *sections,
             *_apart(apart),
+            *_waiting(catalogue, reader),
             *([Section("views that share nothing", (Table(("view", "why"), rows),))] if rows else []),
         ),
-        graph=_graph(found, catalogue, apart),
-        values={"shared": tuple(found), "alone": alone, "apart": tuple(one.to_json() for one in apart)},
+        graph=sharing_graph(found, catalogue, reader, apart, work),
+        values={
+            "shared": tuple(found),
+            "work": work,
+            "paces": {name: dict(reader.progress(name).paces) for name in views if reader.has_goal(name)},
+            "alone": alone,
+            "apart": tuple(one.to_json() for one in apart),
+        },
         last_step={key: value for key, value in reader.summary.items() if key != "operators"},
     )
+
+
+def _waiting(catalogue: Catalogue, reader: Reader) -> Iterator[Section]:
+    """How often the own operators of views with goals run; what each of their paths waits for is said by the view."""
+    rows = tuple(
+        (name, str(view.definition.freshness), runs_of_view(name, catalogue, reader))
+        for name, view in catalogue.views.items()
+        if reader.has_goal(name)
+    )
+    if rows:
+        yield Section("views that wait", (Table(("view", "goal", "own operators"), rows),))
 
 
 def _apart(found: Sequence[Apart]) -> Iterator[Section]:
@@ -236,10 +263,11 @@ def _may_wait(kernel: TreeView) -> bool:
     return can_wait(kernel) and any(may_be_given(kernel, number) for number in blocks_of(kernel.tree))
 
 
-def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
+def _parts(one: SharedReport, work: SharedWork, catalogue: Catalogue) -> Iterator[Part]:
     shared = catalogue.shared[one.name]
     yield Fact("is", str(one))
     yield Fact("runs", one.runs)
+    yield Fact("estimate", str(work))
     yield Fact("last step", f"{counted(one.rows, 'changed row')} through its operators, {1e3 * one.cpu:.1f} ms of CPU")
     lines = []
     for number, node in enumerate(shared.kernel.tree.nodes):
@@ -252,6 +280,31 @@ def _parts(one: SharedReport, catalogue: Catalogue) -> Iterator[Part]:
         lines.append((0, f"[{number}] {what}"))
     yield Outline(tuple(lines))
     yield Table(("view", "operator", "given by", "rows"), tuple(_member_rows(shared, catalogue)))
+    if above := [said for view in one.views for said in _above(view, shared, catalogue)]:
+        what = "outer, semi and anti joins, DISTINCT and top-k share only what is below them"
+        yield Fact("not part", f"{listed(above)}: {what}")
+
+
+def _above(view: str, shared: Shared, catalogue: Catalogue) -> Iterator[str]:
+    """The operators of a view that could never be shared, above what it reads of a subplan."""
+    kernel = catalogue.views[view].kernel
+    assert isinstance(kernel, TreeView)
+    read = {member.number for member in shared.members if member.view == view}
+    for number in sorted(kernel.own):
+        kind = _never_shared(kernel.tree, number)
+        if kind and read & kernel.tree.from_top(number):
+            yield f"the {kind} [{number}] of {view}"
+
+
+def _never_shared(tree: Tree, number: int) -> str:
+    """What an operator is, if it is of a kind that runs in each view; empty if not."""
+    node = tree.nodes[number]
+    if isinstance(node, Join):
+        return "" if node.kind is JoinKind.INNER else node.kind.value
+    if isinstance(node, Top):
+        return "top-k"
+    is_distinct = node is tree.nodes[-1] and node.plan.shape is Shape.GROUPS and not node.plan.aggregates
+    return "DISTINCT" if is_distinct else ""
 
 
 def _member_rows(shared: Shared, catalogue: Catalogue) -> Iterator[tuple[str, str, str, str]]:
@@ -263,30 +316,3 @@ def _member_rows(shared: Shared, catalogue: Catalogue) -> Iterator[tuple[str, st
         conditions = (naming.condition(f) for number, _, _, f in kernel.tree.feeds() if number in inside)
         wanted = [one_line(condition) for condition in conditions if condition is not None]
         yield member.view, f"[{member.number}]", f"[{member.feed.producer}]", cut(" AND ".join(wanted), _LONG) or "all"
-
-
-def _others(view: str, apart: Sequence[Apart]) -> Iterator[list[str]]:
-    """The views that a view has been taken apart from."""
-    return ([other for other in one.views if other != view] for one in apart if view in one.views)
-
-
-def _graph(found: list[SharedReport], catalogue: Catalogue, apart: Sequence[Apart]) -> Graph:
-    """Views on top, shared subplans in the middle, tables below."""
-    nodes: list[Node] = []
-    edges: list[Edge] = []
-    read: dict[str, None] = {}
-    for name, view in catalogue.views.items():
-        lines = (name, view.definition.strategy)
-        was = tuple(f"taken apart from {listed(others)}" for others in _others(name, apart))
-        nodes.append(Node(name, "view", 0, lines, was, about=one_line(view.definition.sql)))
-        through = {side.table for side in view.kernel.sides}
-        edges += [Edge(name, f"table {table}") for table in view.tables if table in through]
-        read |= dict.fromkeys(table for table in view.tables if table in through)
-    for one in found:
-        lines = (f"shared subplan {one.name}", f"{one.are} in place of {one.instead_of}")
-        nodes.append(Node(one.name, "shared", 1, lines, (f"{one.bytes:,} bytes kept",), str(one)))
-        edges += [Edge(view, one.name) for view in one.views]
-        edges += [Edge(one.name, f"table {table}") for table in one.tables]
-        read |= dict.fromkeys(one.tables)
-    nodes += [Node(f"table {table}", "table", 2, (table,)) for table in read]
-    return Graph(tuple(nodes), tuple(edges))

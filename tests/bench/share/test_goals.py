@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.bench.share.goals import APPROACHES, goals_of, run, table
+from headrace.bench.share.goals import APPROACHES, run, table
 from headrace.bench.share.queries import CASES
 from headrace.cli.screen import out
 
@@ -32,6 +32,9 @@ def test_sharing_takes_a_fraction_of_the_rows(
     for row in rows.values():
         assert row["missed_seconds_most"] >= row["missed_seconds_mean"] >= 0
         assert row["planning_seconds_at_pace_100"] > 0
+    strict = result["planning"]["board"]
+    assert (strict["goal"], strict["highest_pace"]) == (0.01, 100)
+    assert strict["costs_asked"] > 5 * strict["simulations"] > 0, "most costs are remembered"
     assert rows["ours"]["operator_rows"] <= rows["ours, all shared"]["operator_rows"]
     found = {target["target"]: target for target in result["targets"]}
     cpu = rows["ours"]["cpu_seconds"] / rows["noshare-uniform"]["cpu_seconds"]
@@ -45,11 +48,27 @@ def test_sharing_takes_a_fraction_of_the_rows(
     assert "ours / share-uniform" in " ".join(capsys.readouterr().out.split())
 
 
-def test_goals_are_drawn_or_the_same_for_all() -> None:
-    drawn = goals_of(CASES["tpch"], "random", 1)
-    assert set(drawn.values()) == {1.0, 0.5, 0.2, 0.1}
-    assert drawn == goals_of(CASES["tpch"], "random", 1) != goals_of(CASES["tpch"], "random", 2)
-    assert set(goals_of(CASES["ten"], "0.2", 1).values()) == {0.2}
+def test_one_query_of_a_pair_is_lazy_and_the_other_is_not(spark: SparkSession, tmp_path: Path) -> None:
+    """As in Figure 4.18 of the thesis; goals of this kind meet or miss no target."""
+    small = ["--scale", "0.002", "--parts", "10", "--cases", "pair c", "--assumed", "--location", str(tmp_path)]
+    result = run([*small, "--goals", "1.0,0.1"])
+    rows = {row["approach"]: row for row in result["results"]}
+    assert {(row["goals"], row["kind_of_goals"]) for row in rows.values()} == {("1.0,0.1", "listed")}
+    assert not any("wrong" in row for row in rows.values())
+    paces = rows["noshare-nonuniform"]["paces"]
+    assert paces["qa"] == 1 < paces["qb"], "only one of them is in a hurry"
+    assert not any("pair c" in target["target"] for target in result["targets"])
+
+
+def test_the_time_to_plan_needs_no_play(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--scale", "0.002", "--parts", "4", "--cases", "pair c", "--assumed", "--location", str(tmp_path)]
+    result = run([*small, "--planning-only"])
+    assert result["results"] == []
+    assert result["planning"]["pair c"]["seconds"] >= result["planning"]["pair c"]["search_seconds"] > 0
+    out().print(table(result))
+    assert "s to choose paces up to 100 for goals of 0.01" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_other_ten_have_other_parameters() -> None:

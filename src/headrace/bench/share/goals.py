@@ -1,20 +1,20 @@
 """Many views with goals over TPC-H: shared or not, with one pace or with many, and what each way costs.
 
 Every query wants that at most a share of its work is left at the trigger: the shares are drawn from 1, 0.5, 0.2 and
-0.1, or are the same for all. The approaches are those of iShare's evaluation ("Thrifty Query Processing", 4.4): views
-that share nothing, with one pace per view or a pace per path; views that share subplans, with one pace for all that
-hangs together; and ours, a pace per subplan and per path, with all subplans shared, or taken apart where that is less
-work. All choose by the same cost model, which is learnt in a pass of its own, and once more after subplans are taken
-apart. Rows are those that operators took; with `--assumed` the model has fixed costs, and rows do not depend on the
-machine. Missed latency is the CPU time of a view and of its subplans at the trigger beyond its share of what the view
-takes alone if all is done then. How long the choice takes with paces up to 100 is measured beside it. The answers of
-all approaches are compared with Spark's.
+0.1, are the same for all, or are given one by one (`--goals random 0.2 1.0,0.1`). The approaches are those of iShare's
+evaluation ("Thrifty Query Processing", 4.4): views that share nothing, with one pace per view or a pace per path; views
+that share subplans, with one pace for all that hangs together; and ours, a pace per subplan and per path, with all
+subplans shared, or taken apart where that is less work. All choose by the same cost model, which is learnt in a pass of
+its own, and once more after subplans are taken apart. Rows are those that operators took; with `--assumed` the model
+has fixed costs, and rows do not depend on the machine. Missed latency is the CPU time of a view and of its subplans at
+the trigger beyond its share of what the view takes alone if all is done then. How long the choice takes with paces up
+to 100 is measured beside it, and once per set of views for goals of 0.01; with `--planning-only` nothing else is. The
+answers of all approaches are compared with Spark's.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +33,12 @@ from headrace.bench.measuring.peak_memory import release_memory
 from headrace.bench.measuring.screen import named_numbers
 from headrace.bench.measuring.targets import judged, target_lines
 from headrace.bench.share.model import Model
+from headrace.bench.share.planning import planning, planning_line
 from headrace.bench.share.playing import Played, play
 from headrace.bench.share.plot import save_plot
 from headrace.bench.share.queries import CASES
 from headrace.bench.share.targets import OURS, targets
+from headrace.bench.share.wanted import RANDOM, goals_of, kind_of, problem_of
 from headrace.bench.tpch.spark_peer import SparkPeer, write_parquet
 from headrace.datasets.tpch import tpch_tables
 from headrace.engine.opening import AUTO, OFF
@@ -48,7 +50,6 @@ from headrace.thrifty.share.paces import Chosen, chosen, uniform
 __all__ = ["run", "table"]
 
 Tell = Callable[[str], None]
-_SHARES = (1.0, 0.5, 0.2, 0.1)
 _TRIGGERS = 4  # after which what is taken apart is looked at again
 APPROACHES: dict[str, tuple[str, Callable[..., Chosen]]] = {
     "noshare-uniform": (OFF, uniform),
@@ -62,10 +63,19 @@ APPROACHES: dict[str, tuple[str, Callable[..., Chosen]]] = {
 
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
     """Run the benchmark; see `--help` for its options."""
-    options = _parser().parse_args(argv)
+    options = _options(argv)
     spark = local_session()
     with TemporaryDirectory(prefix="headrace-bench-", dir=options.location, ignore_cleanup_errors=True) as folder:
         return _run(spark, Path(folder), options, tell)
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(argv)
+    for goals in options.goals:
+        if problem := problem_of(goals, {case: list(CASES[case]) for case in options.cases}):
+            parser.error(problem)
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,7 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     # More than a tenth: when tables have grown tenfold, the engine compares views again, and plays would differ.
     made.add_argument("--there", type=float, default=0.125, help="share of the rows that is there before")
     made.add_argument("--cases", nargs="+", choices=list(CASES), default=["board", "board with filters", "ten"])
-    made.add_argument("--goals", nargs="+", default=["random"], help="'random', or a share for all views")
+    made.add_argument(
+        "--goals", nargs="+", default=["random"], help="'random', a share for all, or one per view: 1.0,0.1"
+    )
+    made.add_argument("--planning-only", action="store_true", help="measure how long the choice of paces takes alone")
     made.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="of random goals")
     made.add_argument("--repeat", type=int, default=1, help="measure so often; CPU times are medians (default 1)")
     made.add_argument("--assumed", action="store_true", help="choose by fixed costs instead of measured ones")
@@ -84,20 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def goals_of(queries: Mapping[str, str], goals: str, seed: int) -> dict[str, float]:
-    """The share of final work that each query wants."""
-    if goals != "random":
-        return dict.fromkeys(queries, float(goals))
-    rng = random.Random(seed)
-    return {name: rng.choice(_SHARES) for name in queries}
-
-
 def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any]:
     tell(f"making TPC-H at scale {options.scale:g}")
     tables, files = tpch_tables(options.scale), spark.sparkContext.defaultParallelism
     folder = root / "parquet"
     peer = SparkPeer(spark, {name: write_parquet(folder / name, rows, files) for name, rows in tables.items()})
     results: list[dict[str, Any]] = []
+    planned: dict[str, dict[str, Any]] = {}
     for case in options.cases:
         queries = CASES[case]
 
@@ -110,12 +116,16 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
         def repeated(*given: Any, play: Callable[..., Played] = playing) -> list[Played]:
             return [play(*given) for _ in range(options.repeat)]
 
-        tell(f"{case}: everything at the trigger")
-        batch = repeated(OFF, 1)
         models = {}
         for sharing in (OFF, AUTO):
             tell(f"{case}: learning, sharing {sharing}")
             models[sharing] = Model.of(playing(sharing, LEARNING), options.parts, assumed=options.assumed)
+        tell(f"{case}: choosing paces")
+        planned[case] = planning(models[AUTO], models[OFF], queries)
+        if options.planning_only:
+            continue
+        tell(f"{case}: everything at the trigger")
+        batch = repeated(OFF, 1)
         again: dict[Any, Model] = {}
 
         def learnt(apart: Sequence[Apart], known: dict[Any, Model] = again, play: Any = playing) -> Model:
@@ -127,17 +137,23 @@ def _run(spark: SparkSession, root: Path, options: argparse.Namespace, tell: Tel
 
         wrong = {name: peer.difference(sql, batch[0].answers[name]) for name, sql in queries.items()}
         for goals in options.goals:
-            for seed in options.seeds if goals == "random" else [0]:
+            for seed in options.seeds if goals == RANDOM else [0]:
                 wanted = goals_of(queries, goals, seed)
-                what = f"{goals} {seed}" if goals == "random" else goals
+                what = f"{goals} {seed}" if goals == RANDOM else goals
                 results += _compared(case, what, wanted, models, learnt, batch, repeated, wrong, tell)
                 release_memory()
-    if options.plots is not None:
+    if options.plots is not None and results:
         save_plot(options.plots, results, f"TPC-H at scale {options.scale:g} in {options.parts} parts")
     config = {key: value for key, value in vars(options).items() if key not in ("location", "plots")}
     config |= {"cores": files, "rows": sum(rows.num_rows for rows in tables.values())}
-    found = judged(targets(results), results)
-    return {"bench": "share-goals", "config": config, "results": results, "ratios": _ratios(results), "targets": found}
+    return {
+        "bench": "share-goals",
+        "config": config,
+        "results": results,
+        "planning": planned,
+        "ratios": _ratios(results),
+        "targets": judged(targets(results, planned), results),
+    }
 
 
 def _compared(
@@ -182,6 +198,7 @@ def _compared(
             "case": f"{case}, goals {goals}, {approach}",
             "views": case,
             "goals": goals,
+            "kind_of_goals": kind_of(goals),
             "approach": approach,
             "cpu_seconds": cpu,
             "seconds": cpu,
@@ -258,4 +275,5 @@ def table(result: dict[str, Any]) -> Group:
             f"{row['planning_seconds']:.2f}",
         )
     ratios = named_numbers("ours beside the others", result["ratios"])
-    return Group(Text(title, style="bold"), shown, ratios, target_lines(result["targets"]))
+    chosen_in = [Text(planning_line(case, found)) for case, found in result["planning"].items()]
+    return Group(Text(title, style="bold"), shown, ratios, *chosen_in, target_lines(result["targets"]))

@@ -44,7 +44,7 @@ class Model:
 
         An estimate is not exact, so it has to be below the share, as when the engine chooses.
         """
-        whole = {name: alone(self.views[name], {}, {})[1] for name in shares}
+        whole = {name: alone(self.views[name], {}, {}, self.most)[1] for name in shares}
         return {name: share * whole[name] / (1 + MARGIN * (1 - share)) for name, share in shares.items()}
 
     def plan(self, wanted: Mapping[str, float]) -> SharedPlan:
@@ -58,7 +58,7 @@ class Model:
         ----------
         off : what is known of the views if they share nothing.
         """
-        whole = {name: alone(part, {}, {})[1] for name, part in off.views.items()}
+        whole = {name: alone(part, {}, {}, self.most)[1] for name, part in off.views.items()}
         kernels = {name: part.kernel.alone for name, part in self.played.views.items()}
         seen = Together(self.plan(wanted), found, whole, {})
         return tuple(taken_apart(seen, self.played.shared, kernels, lambda: self.played.samples))

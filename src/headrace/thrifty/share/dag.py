@@ -136,16 +136,20 @@ class SharedPlan:
 
 
 class Costs:
-    """Estimates what paces of a shared plan cost, and remembers what each part costs."""
+    """Estimates what paces of a shared plan cost, and remembers what each part costs.
+
+    It counts how often it is `asked` for the cost of a part, and how many `simulations` that took.
+    """
 
     def __init__(self, plan: SharedPlan) -> None:
         self.plan = plan
-        self.simulations = 0
+        self.asked = self.simulations = 0
         self._known: dict[tuple[str, Paces, tuple[Flow, ...]], Private] = {}
         self._inputs = {name: self._inputs_of(part) for name, part in plan.views.items()}
 
     def subplan(self, name: str, pace: int) -> Private:
         """What a subplan costs; all of its inlets are flushed together."""
+        self.asked += 1
         key = name, (pace,), ()
         if key not in self._known:
             part = self.plan.subplans[name]
@@ -154,6 +158,7 @@ class Costs:
 
     def view(self, name: str, paces: Paces) -> Private:
         """What a view costs by itself, as part of paces for the whole plan."""
+        self.asked += 1
         own = paces[self.plan.span[name]]
         given = []
         for _, subplan, at, path, end in self._inputs[name]:
@@ -225,17 +230,19 @@ def _ratio(one: float, other: float) -> float:
     return one / other if other else 1.0
 
 
-def alone(view: Part, subplans: Mapping[str, Part], shares: Mapping[str, float]) -> tuple[float, float]:
+def alone(view: Part, subplans: Mapping[str, Part], shares: Mapping[str, float], parts: int = 1) -> tuple[float, float]:
     """The work of a view that shares nothing, if all is done at the trigger: of its own part, and of all of it.
 
     Parameters
     ----------
     shares : per subplan, the share of its rows that the view wants: alone, it would take only these.
+    parts : in which the data comes until then. What waits before an aggregate is added up per part, so more parts leave
+        more for the trigger; goals are shares of what paces are compared with, so both have to have the same parts.
     """
-    own = _batch(fed_in_one_batch(view, subplans)).final + view.held
+    own = _batch(fed_in_one_batch(view, subplans), parts).final + view.held
     whole = own
     for name in view.below:
-        work = _batch(subplans[name])
+        work = _batch(subplans[name], parts)
         whole += float(np.clip(shares.get(name, 1.0), 0.0, 1.0)) * (work.final + subplans[name].held)
     return own, whole
 
@@ -247,5 +254,5 @@ def fed_in_one_batch(view: Part, subplans: Mapping[str, Part]) -> Part:
     return replace(fed(view, batch, batch), fed={})
 
 
-def _batch(part: Part) -> Work:
-    return simulated(part.plan, (1,) * len(part.plan.paths), part.units, 1)
+def _batch(part: Part, parts: int = 1) -> Work:
+    return simulated(part.plan, (1,) * len(part.plan.paths), part.units, parts)

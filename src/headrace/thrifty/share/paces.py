@@ -42,20 +42,21 @@ class Chosen:
 
 def chosen(plan: SharedPlan) -> Chosen:
     """The paces that reach all goals that can be reached, at the least work that the search finds."""
-    return _together([Search(component).best() for component in plan.components()])
+    return together([Search(component).best() for component in plan.components()])
 
 
 def uniform(plan: SharedPlan) -> Chosen:
     """One pace for all that has to do with each other: the lowest with which every view reaches its goal."""
-    return _together([Search(component).uniform() for component in plan.components()])
+    return together([Search(component).uniform() for component in plan.components()])
 
 
 def exhaustive(plan: SharedPlan) -> Chosen:
     """The best of all paces there are; for small plans only."""
-    return _together([Search(component).exhaustive() for component in plan.components()])
+    return together([Search(component).exhaustive() for component in plan.components()])
 
 
-def _together(found: Sequence[Chosen]) -> Chosen:
+def together(found: Sequence[Chosen]) -> Chosen:
+    """The paces of plans that have nothing to do with each other, as those of one plan."""
     return Chosen(
         {name: pace for one in found for name, pace in one.subplans.items()},
         {name: paces for one in found for name, paces in one.views.items()},

@@ -193,23 +193,34 @@ def _groups(
     """The largest blocks of all views, in groups that begin with the same operators."""
     groups: list[tuple[set[str], list[_Candidate]]] = []
     for view, kernel in views.items():
-        blocks = blocks_of(kernel.tree)
-        if view in patient:
-            blocks = _able_to_wait(blocks, kernel, patient[view])
         own = {number for one in apart for name, number in one.own if name == view}
-        blocks = {
-            number: block
-            for number, block in blocks.items()
-            if not own & {number, *(inner.number for inner in block.inner.values())}
-        }
-        inside = {inner.number for block in blocks.values() for inner in block.inner.values()}
-        for block in (block for number, block in blocks.items() if number not in inside):
+        for block in largest_blocks(kernel, patient.get(view), own):
             begins, members = beginnings(block), [_Candidate(view, block)]
             for group in [group for group in groups if group[0] & begins]:
                 groups.remove(group)
                 begins, members = begins | group[0], [*group[1], *members]
             groups.append((begins, members))
     return [members for _, members in groups]
+
+
+def largest_blocks(kernel: TreeView, eagerness: float | None = None, own: Collection[int] = ()) -> list[Block]:
+    """The blocks of a view that it may share as a whole; blocks within these are not listed.
+
+    Parameters
+    ----------
+    eagerness : of a view with a goal, whose blocks have to be able to wait.
+    own : operators that the view runs itself.
+    """
+    blocks = blocks_of(kernel.tree)
+    if eagerness is not None:
+        blocks = _able_to_wait(blocks, kernel, eagerness)
+    blocks = {
+        number: block
+        for number, block in blocks.items()
+        if not {*own} & {number, *(inner.number for inner in block.inner.values())}
+    }
+    inside = {inner.number for block in blocks.values() for inner in block.inner.values()}
+    return [block for number, block in blocks.items() if number not in inside]
 
 
 def _able_to_wait(blocks: Mapping[int, Block], kernel: TreeView, eagerness: float) -> dict[int, Block]:

@@ -138,7 +138,12 @@ def _growing(start: int, most: int) -> list[int]:
 
 
 def local_constraints(
-    part: Part, readers: Readers, operators: Collection[int], wanted: Mapping[str, float], alone: Mapping[str, float]
+    part: Part,
+    readers: Readers,
+    operators: Collection[int],
+    wanted: Mapping[str, float],
+    alone: Mapping[str, float],
+    parts: int = 1,
 ) -> dict[str, float]:
     """What operators of a subplan may leave for the trigger: a share of what a view may leave as a whole.
 
@@ -148,12 +153,13 @@ def local_constraints(
     Parameters
     ----------
     alone : per view, all of that work.
+    parts : in which the data comes, there too.
     """
     out = {}
     for view in readers.views:
         own = readers.needed[view] & frozenset(operators)
         made = piece(part, readers, {view: own}).part
-        work = made.held + simulated(made.plan, (1,) * len(made.plan.paths), made.units, 1).final
+        work = made.held + simulated(made.plan, (1,) * len(made.plan.paths), made.units, parts).final
         out[view] = wanted[view] * min(1.0, work / alone[view]) if alone[view] else wanted[view]
     return out
 

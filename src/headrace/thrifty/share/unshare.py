@@ -4,7 +4,9 @@ A subplan runs as often as the strictest of its readers needs it, for the rows o
 each subplan is looked at: are its readers better off in several parts (`split`), each at a pace of its own? The plan
 that follows has other parts; its paces are found by a search downwards from those of the old plan, and it is taken if
 its total work is clearly less (Tang, "Thrifty Query Processing", 4.3). Past that, it is also taken if views that miss
-their goals come clearly nearer to them: at the trigger, a view waits for the rows of all who share the subplan.
+their goals reach them by it: at the trigger, a view waits for the rows of all who share the subplan. A goal that is out
+of reach either way is no reason to do much more work: views that only come nearer to theirs have to save as much final
+work, as far as they miss it, as the plan adds to the total (the incrementability of Eq. 4.2 is 1 at least).
 
 The last operators of a subplan may be split alone (4.3.3): candidates begin with the root and grow to its inputs, the
 nearest first. Readers that leave run these operators themselves, and go on to read what lies below from the subplan.
@@ -17,7 +19,7 @@ but views, so they may be looked at in any order; within one, its last operators
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.thrifty.share.dag import Costs, Paces, SharedPlan, fed_in_one_batch
@@ -26,7 +28,8 @@ from headrace.thrifty.share.paces import Chosen, Search
 from headrace.thrifty.share.split import LocalPart, LocalProblem, local_constraints
 
 _CLEARLY = 0.9  # of the total work before: a new plan has to be filled, and estimates are not exact
-_NEARER = 0.1  # of its goal: a view that comes so much nearer is worth a new plan
+_NEARER = 0.1  # of its goal: a view that comes so much nearer may be worth a new plan
+_REACHED = 0.1  # of its goal: an estimate that is not further beyond it stands for a goal that is met
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,16 @@ def _within(now: Chosen, component: SharedPlan) -> Chosen:
 def _best(plan: SharedPlan, now: Chosen, name: str, readers: Readers, alone: Mapping[str, float]) -> Unshared | None:
     found: list[tuple[float, Unshared]] = []
     missed = _beyond(plan, now)
-    for division in divisions(plan, name, readers, alone):
+    late = [view for view in readers.views if missed.get(view)]
+    for division in (*divisions(plan, name, readers, alone), *_without(name, readers, late)):
         after = divided(plan, division, readers)
         paces = lowered(after, inherited(after, division, now))
         if not _meets(plan, now, paces):
             continue
         left = _beyond(plan, paces)
-        reached = tuple(view for view, more in missed.items() if more - left[view] > _NEARER)
+        nearer = tuple(view for view, more in missed.items() if more - left[view] > _NEARER)
+        worth = any(left[view] <= _REACHED for view in nearer) or _pays(plan, now, paces)
+        reached = nearer if worth else ()
         if reached or paces.total < _CLEARLY * now.total:
             found.append((sum(left.values()), Unshared(division, after, paces, now.total, reached)))
     if not found:
@@ -124,6 +130,12 @@ def _beyond(plan: SharedPlan, paces: Chosen) -> dict[str, float]:
     return {view: max(0.0, paces.finals[view] / most - 1.0) if most else 0.0 for view, most in plan.wanted.items()}
 
 
+def _pays(plan: SharedPlan, now: Chosen, paces: Chosen) -> bool:
+    """Whether views save as much final work, as far as they miss their goals (Eq. 4.1), as is added to the total."""
+    saved = (now.finals[view] - max(most, paces.finals[view]) for view, most in plan.wanted.items())
+    return sum(max(0.0, one) for one in saved) >= paces.total - now.total
+
+
 def _meets(plan: SharedPlan, now: Chosen, paces: Chosen) -> bool:
     """Whether every view gets what it wants, or at least what it has now."""
     return all(paces.finals[view] <= max(most, now.finals[view]) * (1 + 1e-9) for view, most in plan.wanted.items())
@@ -134,7 +146,7 @@ def divisions(plan: SharedPlan, name: str, readers: Readers, alone: Mapping[str,
     part = plan.subplans[name]
     wanted = {view: plan.wanted.get(view, float("inf")) for view in readers.views}
     for operators in _from_the_root(readers):
-        local = local_constraints(part, readers, operators, wanted, alone)
+        local = local_constraints(part, readers, operators, wanted, alone, plan.most)
         split = LocalProblem(part, readers, operators, local, plan.most).clustered()
         if len(split) < 2:
             continue
@@ -152,6 +164,15 @@ def divisions(plan: SharedPlan, name: str, readers: Readers, alone: Mapping[str,
         yield Division(name, groups, own, tuple(split))
     # Parts are clustered by local goals. A view may miss its goal for the rows of just one other, in any such part.
     yield Division(name, (), readers.needed)
+
+
+def _without(name: str, readers: Readers, late: Sequence[str]) -> Iterator[Division]:
+    """Splits by which only views that miss their goals leave, one of them or all: the others go on as they are."""
+    leaving = dict.fromkeys([*((view,) for view in late), tuple(late)])
+    for gone in leaving:
+        stay = tuple(view for view in readers.views if view not in gone)
+        if gone and len(stay) > 1:
+            yield Division(name, (stay,), {view: readers.needed[view] for view in gone})
 
 
 def _from_the_root(readers: Readers) -> Iterator[frozenset[int]]:
