@@ -84,6 +84,7 @@ class Moment:
     state : what the step has done so far; what shared subplans do is added to it.
     watermarks : those that the step has moved.
     began : when the step began.
+    again : the arrangements that were made again for the step, as of before it.
     """
 
     program: MakeProgram
@@ -91,6 +92,13 @@ class Moment:
     state: BucketResult
     watermarks: Mapping[str, int]
     began: int
+    again: Arrangements = field(default_factory=dict)
+
+    @property
+    def changed(self) -> Arrangements:
+        """The arrangements that the step has changed or made again, as they are now."""
+        changed = self.state.buckets
+        return {name: self.again.get(name, {}) | changed.get(name, {}) for name in {**self.again, **changed}}
 
 
 class Goals:
@@ -335,7 +343,7 @@ class Goals:
         every = {part for parts in kernel.holds.values() for part in parts}
         chosen = kernel.holds if paths is None else paths
         flushed = frozenset(part for path in chosen for part in kernel.holds[path])
-        program = moment.program({name: view}, moment.state.buckets)
+        program = moment.program({name: view}, moment.changed)
 
         def run(by: ViewKernel) -> BucketResult:
             what = Flush(by, flushed, frozenset(every - flushed))

@@ -122,7 +122,7 @@ class Maintenance:
             outcome = replace(self._windows.close(outcome, program, tables, followed), late=late)
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
             rows = _rows_of(inputs, outcome)
-            advance = self._advance(outcome, rows, began) if len(followed) < len(views) else Advance()
+            advance = self._advance(outcome, rows, began, again=again) if len(followed) < len(views) else Advance()
             settled = Settled()
             if not self.memory.is_off:
                 settled = self.memory.settled(outcome.result.buckets, again, changes_of(inputs, rows), anew)
@@ -145,8 +145,16 @@ class Maintenance:
             raise
         return step
 
-    def _advance(self, outcome: Outcome, rows: Mapping[str, int], began: int, wanted: Collection[str] = ()) -> Advance:
-        moment = Moment(self._programs.flush, self._programs.shared, outcome.result, outcome.watermarks, began)
+    def _advance(
+        self,
+        outcome: Outcome,
+        rows: Mapping[str, int],
+        began: int,
+        wanted: Collection[str] = (),
+        again: Arrangements | None = None,
+    ) -> Advance:
+        programs = self._programs
+        moment = Moment(programs.flush, programs.shared, outcome.result, outcome.watermarks, began, again or {})
         advance = self.goals.advance(moment, rows, wanted)
         outcome.result.add(replace(advance.result, changes={}))
         return advance

@@ -60,7 +60,7 @@ class WaitingSubplans:
 
     def flush(self, name: str, moment: Moment) -> tuple[float, float]:
         """Let a subplan take all that waits for it; what it gives waits at its readers. Returns the same as `bring`."""
-        program = moment.shared(name, moment.state.buckets)
+        program = moment.shared(name, moment.changed)
         if not waiting_rows(program, name, program.flushes[name].flushed):
             return 0.0, 0.0
         start = time.thread_time()
