@@ -425,3 +425,17 @@ def test_random_views_budgets_and_restarts(
         if all(view.goal is None for view in engine.views.values()):
             assert budget is None or kept_bytes(engine) <= budget
     engine.close()
+
+
+@pytest.mark.parametrize("query", list(QUERIES))
+def test_a_view_that_is_flushed_by_the_step_that_ends_its_rest(engine: hr.Engine, query: str) -> None:
+    """Its state is made again for the rows that come, and has to be there for the flush in the same step."""
+    rng = random.Random(query)
+    changing = Changing(rng)
+    goal = hr.Freshness(hr.FinalWork(1.0), hr.EveryRows(1))
+    view = engine.view("v", QUERIES[query], strategy="operators", goal=goal, idle_after="0 seconds")
+    engine.expect({})
+    for _ in range(8):
+        engine.apply(changing.change())
+        assert answer(view) == changing.answer(oracle(QUERIES[query]))
+    assert engine._catalogue.unkept.get("v"), "it has let go of its state after each step"
