@@ -61,6 +61,7 @@ class Played:
         }
         if self.seconds:
             out |= {"rows_per_s": done / seconds, "batch_seconds": float(np.median(self.seconds))}
+            out["fastest_batch_seconds"] = min(self.seconds)
         return out | ({"stopped": self.stopped} if self.stopped else {})
 
 
