@@ -29,7 +29,7 @@ from headrace.learn.moments import Moments
 from headrace.learn.regression import LinearRegression
 
 REGRESSION, INFORMATION = "scikit-learn, LinearRegression", "scikit-learn, mutual_info_score"
-MOST_NUMBERS = 5e7  # of the table that scikit-learn gets: 400 MB, of which it makes copies
+MOST_NUMBERS = 2e7  # of the table that scikit-learn gets: 160 MB, of which it makes copies, and seconds to minutes
 _PREDICTIONS = 1e-6  # of the label's standard deviation: coefficients of features that are nearly collinear differ more
 _NATS = 1e-9
 
