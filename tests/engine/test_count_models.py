@@ -139,6 +139,39 @@ def test_models_of_categories_follow_inserts_deletes_and_restarts(
         assert late.edges_ == again.edges_
 
 
+def test_trees_by_group_are_those_of_kruskal(spark: SparkSession, tmp_path: Path) -> None:
+    """Each group's tree is as heavy as the heaviest over its own rows, after deletes and without groups that vanish."""
+    rng = np.random.default_rng(21)
+    shop = shops(rng)
+    names = ["late", "weather", "vehicle", "cuisine"]
+
+    def check_trees(engine: hr.Engine) -> set[int]:
+        frame, models = joined(engine), engine.views["tree"].models  # type: ignore[union-attr]
+        assert set(models) == {(district,) for district in frame["district"].unique()}
+        for district, part in frame.groupby("district"):
+            weight = {frozenset((a, b)): mutual_info_score(part[a], part[b]) for a, b in combinations(names, 2)}
+            edges = models[district,].edges_
+            assert len(edges) == len(names) - 1
+            for a, b, information in edges:
+                assert information == pytest.approx(weight[frozenset((a, b))], abs=1e-12)
+            assert sum(e[2] for e in edges) == pytest.approx(heaviest(weight), abs=1e-9)
+        return set(frame["district"])
+
+    with hr.Engine(spark, tmp_path, executor="inline", buckets=2) as engine:
+        tables(engine)
+        sql = f"SELECT district, {', '.join(names)} FROM meal JOIN shop USING (shop) GROUP BY district"
+        engine.model("tree", hr.ChowLiuTree(names), sql)
+        engine.apply({"shop": shop, "meal": meals(rng, 0, 900, shop)})
+        assert check_trees(engine) == {1, 2, 3}
+        engine.apply(changes(engine, rng, 1))
+        before = check_trees(engine)
+        there, third = engine.tables["meal"].to_pandas(), shop[shop["district"] == 3]["shop"]
+        engine.apply({"meal": there[there["shop"].isin(third)].assign(__diff=-1)})
+        assert check_trees(engine) < before
+    with hr.Engine(spark, tmp_path, executor="inline") as engine:
+        check_trees(engine)
+
+
 def test_what_a_tree_shows(spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
     shop = shops(rng)

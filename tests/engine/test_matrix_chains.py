@@ -60,6 +60,61 @@ def check(chain: hr.MatrixChain, arrays: dict[str, np.ndarray]) -> None:
     np.testing.assert_allclose(chain.to_numpy("a2"), arrays["a2"], rtol=0, atol=1e-12)
 
 
+def sparse(rng: np.random.Generator, count: int) -> pa.Table:
+    i, j = rng.integers(12, size=(2, count))
+    return pa.table({"i": i, "j": j, "value": rng.integers(1, 9, count).astype(float)})
+
+
+def test_sparse_chain_with_deletes_and_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    """Entries that all cancel leave nothing behind, and sums are those of NumPy to the last bit."""
+    rng = np.random.default_rng(6)
+    rows: dict[str, list[pa.Table]] = {name: [] for name in ("r", "s", "t")}
+
+    def step(engine: hr.Engine, deletes: int) -> None:
+        changes = {}
+        for name, kept in rows.items():
+            old = pa.concat_tables(kept) if kept else sparse(rng, 0)
+            at = rng.permutation(old.num_rows)
+            gone, new = old.take(at[:deletes]), sparse(rng, 9)
+            rows[name] = [old.take(at[deletes:]), new]
+            diff = pa.array(np.repeat([1, -1], [new.num_rows, gone.num_rows]))
+            changes[name] = pa.concat_tables([new, gone]).append_column("__diff", diff)
+        engine.apply(changes)
+
+    def check(chain: hr.SparseChain) -> None:
+        arrays = []
+        for kept in rows.values():
+            array = np.zeros((12, 12))
+            for table in kept:
+                np.add.at(array, (table["i"].to_numpy(), table["j"].to_numpy()), table["value"].to_numpy())
+            arrays.append(array)
+        assert (chain.to_numpy((12, 12)) == arrays[0] @ arrays[1] @ arrays[2]).all()
+
+    with hr.Engine(spark, tmp_path / "state", executor="inline", buckets=2) as engine:
+        for name in rows:
+            engine.table(name, "i BIGINT, j BIGINT, value DOUBLE")
+        chain = engine.matrix_chain("product", ["r", "s", "t"])
+        assert isinstance(chain, hr.SparseChain)
+        for deletes in (0, 4, 7):
+            step(engine, deletes)
+            check(chain)
+    with hr.Engine(spark, tmp_path / "state", executor="inline") as engine:
+        chain = engine.matrix_chain("product", ["r", "s", "t"])
+        assert isinstance(chain, hr.SparseChain)
+        check(chain)
+        step(engine, 5)
+        check(chain)
+        engine.apply(
+            {
+                name: (old := pa.concat_tables(kept)).append_column("__diff", pa.array(np.full(old.num_rows, -1)))
+                for name, kept in rows.items()
+            }
+        )
+        rows.update({name: [] for name in rows})
+        check(chain)
+        assert chain.to_arrow().num_rows == 0
+
+
 def test_sparse_chain(spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     arrays = {name: np.zeros((12, 12)) for name in ("r", "s", "t")}

@@ -135,6 +135,44 @@ def test_every_model_has_one_per_group(spark: SparkSession, tmp_path: Path) -> N
             pca.predict(frame)
 
 
+def test_models_by_group_follow_deletes_and_groups_that_vanish(spark: SparkSession, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    by_city = f"{OVER.replace(', rent, salary', '')} GROUP BY city"
+    with hr.Engine(spark, tmp_path, executor="inline", buckets=2) as engine:
+        tables(engine)
+        net = engine.model("net", hr.ElasticNet("price", alpha=0.5), by_city)
+        pca = engine.model("pca", hr.PCA(2), by_city)
+        engine.apply({"place": places(rng)[:4], "house": houses(rng, 0, 400)})
+        check_by_city(engine, {"c0", "c1", "c2", "c3"})
+        there = engine.tables["house"].to_pandas()
+        gone = pd.concat([there[there["city"] == "c1"], there[there["city"] != "c1"].sample(120, random_state=1)])
+        engine.apply({"house": gone.assign(__diff=-1)})
+        check_by_city(engine, {"c0", "c2", "c3"})
+        engine.apply({"place": places(np.random.default_rng(8))[2:3].assign(__diff=-1)})  # nobody's rows join any more
+        check_by_city(engine, {"c0", "c3"})
+        engine.apply({"house": houses(rng, 5_000, 300)})  # and one group comes back
+        check_by_city(engine, {"c0", "c1", "c3"})
+    with hr.Engine(spark, tmp_path, executor="inline") as engine:
+        check_by_city(engine, {"c0", "c1", "c3"})
+    assert (net.name, pca.name) == ("net", "pca")
+
+
+def check_by_city(engine: hr.Engine, cities: set[str]) -> None:
+    """Each group's models are those of scikit-learn over its rows, and no other group has any."""
+    frame, columns = joined(engine), ["size", "rooms", "price"]
+    net, pca = engine.views["net"], engine.views["pca"]
+    assert set(frame["city"]) == cities
+    assert set(net.models) == set(pca.models) == {(city,) for city in cities}
+    for city, part in frame.groupby("city"):
+        peer = linear_model.ElasticNet(alpha=0.5, tol=1e-12, max_iter=100_000)
+        peer.fit(part[["size", "rooms"]].to_numpy(), part["price"].to_numpy())
+        np.testing.assert_allclose(net.models[city,].coef_, peer.coef_, rtol=1e-5, atol=1e-6)
+        assert net.models[city,].count_ == len(part)
+        found = decomposition.PCA(2).fit(part[columns].to_numpy())
+        np.testing.assert_allclose(pca.models[city,].explained_variance_, found.explained_variance_)
+        np.testing.assert_allclose(np.abs(pca.models[city,].components_), np.abs(found.components_), atol=1e-6)
+
+
 def test_a_handle_shows_what_its_model_has(spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     with hr.Engine(spark, tmp_path, executor="inline", buckets=2) as engine:

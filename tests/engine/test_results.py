@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from tests.seeds import seeds
 import headrace as hr
 from headrace.engine.looking import Look
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.factorized.enumeration import Block, Enumeration
 from headrace.testing.changes import TableModel
 from headrace.testing.joins import random_join, random_join_query
 from headrace.testing.oracle import Oracle, assert_same
@@ -78,6 +80,62 @@ def engine(spark: SparkSession, tmp_path: Path) -> Iterator[hr.Engine]:
     with hr.Engine(spark, tmp_path / "state", executor="inline", buckets=2) as made:
         tables(made)
         yield made
+
+
+def forbidden(self: object, *given: object) -> object:
+    raise AssertionError("this lists rows")
+
+
+def test_counting_lists_no_row(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = engine.view("q", JOIN, representation="factorized")
+    some = engine.view("some", "SELECT DISTINCT b, d FROM r NATURAL JOIN s NATURAL JOIN t", representation="factorized")
+    engine.apply(ROWS)
+    monkeypatch.setattr(Enumeration, "blocks", forbidden)
+    assert (view.count(), some.count()) == (10, 8)
+    with pytest.raises(AssertionError, match="lists rows"):
+        view.to_arrow()
+
+
+def test_rows_are_listed_as_they_are_asked_for(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first row of a large result takes a few blocks; reading it all takes hundreds."""
+    made: list[int] = []
+    blocks = Enumeration.blocks
+
+    def counted(self: Enumeration) -> Iterator[Block]:
+        for block in blocks(self):
+            made.append(len(block.times))
+            yield block
+
+    monkeypatch.setattr(Enumeration, "blocks", counted)
+    n = np.arange(600)
+    engine.apply(
+        {
+            "r": pa.table({"a": n * 0, "b": [f"b{i}" for i in n]}),
+            "s": pa.table({"a": n * 0, "c": n % 4, "e": n}),
+            "t": pa.table({"c": n % 4, "d": [f"d{i}" for i in n]}),
+        }
+    )
+    view = engine.view("q", JOIN, representation="factorized")
+    assert view.count() == 600 * 600 * 150
+    next(view.enumerate())
+    assert len(made) == 1
+    batches = view.batches()
+    assert len(made) == 1
+    for _ in range(400):  # about a hundred of a block's rows, each of which occurs 150 times
+        next(batches)
+    assert 2 < len(made) < 10
+
+
+def test_a_dataframe_does_not_list_its_rows_in_the_driver(engine: hr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks do, one per bucket."""
+    view = engine.view("q", JOIN, representation="factorized")
+    engine.apply(ROWS)
+    with monkeypatch.context() as patched:
+        patched.setattr(Enumeration, "blocks", forbidden)  # in this process; tasks run in others
+        frame = view.to_df()
+        assert frame.rdd.getNumPartitions() == 2
+        assert frame.count() == 10
+    assert_same(frame.toArrow().cast(view.schema), view.to_arrow())
 
 
 def test_the_four_variants_agree(engine: hr.Engine) -> None:

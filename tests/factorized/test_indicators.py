@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,13 +11,14 @@ from tests.factorized.harness import InMemory, natural_join
 from tests.factorized.shapes import CHORD, CLIQUE, EXAMPLE, PROJECTED, TRIANGLE, Schemas, hypergraph
 
 from headrace.factorized import intersection
+from headrace.factorized.bucket import part_name
 from headrace.factorized.delta import indicator, transitions
 from headrace.factorized.indicators import closing_cycles, joined_at_once, with_indicators
 from headrace.factorized.order import completed
 from headrace.factorized.order_text import parse, to_json
 from headrace.factorized.planner import Options, Planned, moments_view, plan_join
 from headrace.factorized.tree import view_tree
-from headrace.rings import Integer
+from headrace.rings import Covariance, Integer, Ring
 
 LINE = "A\n  B\n    C"
 Edges = list[tuple[int, int]]
@@ -68,6 +70,44 @@ def test_example_30() -> None:
     assert changed([2, 1], [-1, 0]) == [0, 0]  # without (a1, b2)
     assert changed([1, 1], [-1, 0]) == [-1, 0]  # and without (a1, b1)
     assert changed([0, 0, 3], [2, 0, 1]) == [1, 0, 0]
+
+
+@pytest.mark.parametrize("ring", [Integer(1), Covariance(2)], ids=repr)
+def test_definition_29(ring: Ring) -> None:
+    """A key of the projection has payload 1 while some row of it has a payload other than 0; the paper has no
+    Example 29. Deleting one of several equal rows, or one of several rows of a key, changes nothing.
+    """
+    multiplicities: Counter[tuple[int, int]] = Counter({(1, 1): 2, (1, 2): 1, (2, 1): 1})
+    memory = play(TRIANGLE, {"R": list(multiplicities.elements())}, order=LINE)
+    rng = np.random.default_rng(29)
+    for _ in range(30):
+        row = (int(rng.integers(3)), int(rng.integers(3)))
+        diff = -1 if multiplicities[row] and rng.random() < 0.5 else 1
+        before = +multiplicities
+        multiplicities[row] += diff
+        memory.step({"R": ({"A": np.array([row[0]]), "B": np.array([row[1]])}, np.array([diff]))})
+        counts = projection(memory)
+        assert {key: times for key, times in counts.items() if times} == +multiplicities
+        shown = indicator((np.array([counts.get(row, 0)]),))[0].tolist()
+        assert shown == [int(multiplicities[row] > 0)]
+        # One change of the relation is at most one change of the projection.
+        assert len((+multiplicities).keys() ^ before.keys()) <= 1
+    ones = ring.ones(2)
+    assert not ring.is_zero(ones).any(), "what it is multiplied with stays as it is, in any ring"
+    assert ring.equal(ring.multiply(ones, ones), ones).all()
+
+
+def projection(memory: InMemory) -> dict[tuple[int, int], int]:
+    """The counted keys of the projection of R."""
+    views, variables = memory.view.plan.views, memory.view.variables
+    (at,) = (i for i, view in enumerate(views) if view.indicator)
+    run = memory.contents(part_name(at, 0))
+    if run is None:
+        return {}
+    slices = variables.slices(views[at].orders[0])
+    a, b = (variables.numbers(name, run.words[slices[name]]).astype(int).tolist() for name in "AB")
+    counts = run.payload[0].reshape(run.rows).astype(int).tolist()
+    return dict(zip(zip(a, b, strict=True), counts, strict=True))
 
 
 def play(schemas: Schemas, edges: Mapping[str, Edges], **options: object) -> InMemory:

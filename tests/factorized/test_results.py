@@ -29,6 +29,7 @@ from headrace.plan.dependencies import Dependency, reduct
 from headrace.plan.expression import column
 from headrace.plan.promise import changing, promise
 from headrace.plan.view import Output, Shape, ViewPlan
+from headrace.relation.runset import RunSet
 from headrace.relation.types import SqlType
 
 BIGINT = SqlType("bigint")
@@ -191,13 +192,18 @@ FREE_CONNEX: Schemas = {"R": ("A", "B"), "S": ("A", "C", "E"), "T": ("C", "D")}
 
 def grown(schemas: Schemas, free: tuple[str, ...], size: int) -> InMemory:
     """A result over relations of `size` rows, in which every key has many matches."""
-    rng = np.random.default_rng(7)
     memory = InMemory(planned(schemas, free))
-    columns = {v: rng.integers(0, max(10, size // 25) if v == "A" else size, size) for v in "ABDE"}
-    columns["C"] = columns["A"] % 5
+    columns = drawn_columns(size)
     ones = np.ones(size, np.int64)
     memory.step({name: ({v: columns[v] for v in schema}, ones) for name, schema in schemas.items()})
     return memory
+
+
+def drawn_columns(size: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    columns = {v: rng.integers(0, max(10, size // 25) if v == "A" else size, size) for v in "ABDE"}
+    columns["C"] = columns["A"] % 5
+    return columns
 
 
 @pytest.mark.parametrize("schemas", [Q_HIERARCHICAL, FREE_CONNEX], ids=["q-hierarchical", "free-connex"])
@@ -216,6 +222,29 @@ def test_the_delay_between_rows_is_constant(schemas: Schemas) -> None:
         assert len(delays) > 100
         worst.append(max(delays))
     assert worst[0] == worst[1] == worst[2] <= 8
+
+
+def test_rows_that_were_deleted_delay_the_others_by_a_share_of_them() -> None:
+    """With nine rows in ten deleted and nothing merged yet, entries read per row are as many over 16 times the data.
+
+    An entry and its deletion are both read until a merge takes them away, so the delay is amortized: a stretch of
+    deleted keys is paid for by what it stands between.
+    """
+    shares = []
+    for size in (250, 1_000, 4_000):
+        memory = grown(Q_HIERARCHICAL, ("A", "B", "C"), size)
+        before = memory.entries()
+        columns = drawn_columns(size)
+        gone = np.flatnonzero(np.arange(size) % 10)
+        ones = np.full(len(gone), -1, np.int64)
+        memory.step({n: ({v: columns[v][gone] for v in s}, ones) for n, s in Q_HIERARCHICAL.items()})
+        assert memory.entries() > before, "something has been merged"
+        (one,) = enumerations(memory, most=64)
+        rows = sum(len(block.times) for block in one.blocks())
+        assert rows > size // 50
+        shares.append(one.touched / rows)
+    assert max(shares) <= 2.5 * min(shares), shares
+    assert max(shares) <= 60, shares
 
 
 def test_a_block_costs_in_proportion_to_its_rows() -> None:
@@ -250,6 +279,50 @@ def test_updates_of_q_hierarchical_queries_touch_a_constant_number_of_entries(re
             for probe in statement.probes:
                 found = view.plan.views[statement.factors[probe.slot]]
                 assert probe.bound == len(found.keys), "every lookup is by a whole key"
+
+
+@pytest.mark.parametrize("relation", sorted(Q_HIERARCHICAL))
+def test_updates_of_q_hierarchical_queries_read_a_constant_number_of_entries(
+    relation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that lookups and listings find, on top of those that are written."""
+    read: list[int] = []
+    count_reads(read, monkeypatch)
+    found = []
+    for size in (250, 1_000, 4_000):
+        memory = grown(Q_HIERARCHICAL, ("A", "B", "C"), size)
+        read.clear()
+        for value in (0, 1):
+            for diff in (1, -1):
+                row = {v: np.array([value if v in "AC" else 10 * size]) for v in Q_HIERARCHICAL[relation]}
+                memory.step({relation: (row, np.array([diff]))})
+        found.append(sum(read))
+    assert 0 < found[0] == found[1] == found[2] <= 100
+
+
+def test_what_is_read_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of a query that is not q-hierarchical reads all that matches, and the counter says so."""
+    read: list[int] = []
+    count_reads(read, monkeypatch)
+    found = []
+    for size in (250, 4_000):
+        memory = grown(FREE_CONNEX, ("A", "B", "C"), size)
+        read.clear()
+        memory.step({"T": ({"C": np.array([1]), "D": np.array([10 * size])}, np.array([1]))})
+        found.append(sum(read))
+    assert found[1] > 4 * found[0]
+
+
+def count_reads(read: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note how many entries of runs each search finds."""
+    find = RunSet.find  # which lookups and listings stand on
+
+    def counted(self: RunSet, probes: np.ndarray) -> np.ndarray:
+        found = find(self, probes)
+        read.append(int((found[2] - found[1]).sum()))
+        return found
+
+    monkeypatch.setattr(RunSet, "find", counted)
 
 
 def test_updates_of_free_connex_queries_touch_what_matches() -> None:

@@ -1,4 +1,12 @@
-"""Handles of products of matrices. Reading one reads the state of the last step."""
+"""Handles of products of matrices. Reading one reads the state of the last step.
+
+Matrices are the one kind of task of F-IVM that needs more than a ring, a plan and a model (`rings/`, `factorized/`,
+`learn/`). A view elsewhere is a list of keys with payloads; a dense matrix kept like that would have two words of keys
+and a search per number. So a chain keeps rows as vectors and changes as factors, and three things follow. Its tables
+must take changes that are no rows (`relation/outer`, and the paths of a step to it), and keep none. Its answer is an
+array, of which a reader may want some rows or its product with a vector: so it has a handle of its own, here. And what
+users give is sizes, or tables: no SQL that could be planned. A sparse chain needs none of this, and is a view in SQL.
+"""
 
 from __future__ import annotations
 

@@ -5,13 +5,16 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headrace.bench import BENCHMARKS
-from headrace.bench.covariance import chow_liu
-from headrace.datasets import dataset
+from headrace.bench.covariance import chow_liu, scikit
+from headrace.bench.covariance.baselines import Pieces
+from headrace.bench.covariance.batch_files import Batches
+from headrace.datasets import dataset, stream
 from headrace.errors import HeadraceError
 
 
@@ -38,7 +41,11 @@ def test_the_tree_is_compared_with_a_recomputation(
     assert json.loads(json.dumps(result)) == result
     rows = {row["case"]: row for row in result["results"]}
     both = "counts, mutual information and tree"
-    assert set(rows) == {"counts of pairs", both, "mixed covariance", "recompute"}
+    baselines = {f"counts of pairs, {case}" for case in chow_liu.BASELINES}
+    assert set(rows) == {"counts of pairs", both, "mixed covariance", "recompute", scikit.INFORMATION, *baselines}
+    assert rows[scikit.INFORMATION]["pairs_done"] == columns * (columns - 1) // 2
+    assert rows[scikit.INFORMATION]["difference"] <= 1e-9
+    assert "scikit-learn after 3 batches / a batch with its tree" in result["ratios"]
     assert result["config"]["columns"] == columns
     assert rows["recompute"]["difference"] <= 1e-9
     alone, both = rows["counts of pairs"], rows[both]
@@ -68,9 +75,40 @@ def test_bins_are_of_equal_width() -> None:
 
 
 def test_a_wrong_matrix_is_noticed() -> None:
-    run = chow_liu._Run(chow_liu.TREE, matrix=np.zeros((2, 2)))
+    run = chow_liu._Run(chow_liu.TREE, Pieces(Batches(Path(), (1,), False)), matrix=np.zeros((2, 2)))
     with pytest.raises(HeadraceError, match="disagree"):
         chow_liu._compared(run, np.ones((2, 2)))
+
+
+def test_a_baseline_that_is_too_slow_says_how_far_it_came(spark: SparkSession, tmp_path: Path) -> None:
+    argv = ["--scale", "0.003", "--batch", "1500", "--baseline-limit", "0.001", "--location", str(tmp_path)]
+    result = chow_liu.run([*argv, "--cases", "tree", "first-order"])
+    rows = {row["case"]: row for row in result["results"]}
+    assert rows["counts of pairs"]["finished"]
+    assert not rows["counts of pairs, first-order"]["finished"]
+    assert "of the rows" in rows["counts of pairs, first-order"]["stopped"]
+    assert "with 1 of 15 pairs" in rows[scikit.INFORMATION]["stopped"]
+    assert any(name.endswith("(at least)") for name in result["ratios"])
+
+
+def test_without_scikit_learn_a_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scikit.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+    row = scikit.mutual_information(dataset("retailer"), ("rain", "snow"), np.zeros((2, 2)), {}, 1.0)
+    assert row["not_run"] == scikit.regression("a", dataset("retailer"), None, {})["not_run"]
+    assert "pip install scikit-learn" in row["not_run"]
+
+
+def test_pieces_of_a_batch_are_its_rows(tmp_path: Path) -> None:
+    tables = dataset("housing").generate(0.002)
+    batches = Batches.write(tmp_path, stream(tables, 100), deletes=False)
+    pieces = Pieces(batches, 30)
+    assert pieces.rows[:4] == (25, 25, 25, 25)
+    assert [pieces.whole(count) for count in (3, 4, 5, 8)] == [0, 1, 0, 2]
+    for name in tables:
+        read = [piece[name] for number in range(4) if name in (piece := pieces.read(number))]
+        assert pa.concat_tables(read).equals(batches.read(0)[name])
+    assert [sum(t.num_rows for t in pieces.read(n).values()) for n in range(len(pieces))] == list(pieces.rows)
+    assert Pieces(batches).rows == batches.rows
 
 
 def test_it_is_registered() -> None:
@@ -79,9 +117,8 @@ def test_it_is_registered() -> None:
 
 def test_other_strategies_count_the_same_pairs(spark: SparkSession, tmp_path: Path) -> None:
     argv = ["--data", "housing", "--scale", "0.002", "--batch", "200", "--bins", "5", "--location", str(tmp_path)]
-    result = chow_liu.run(
-        [*argv, "--features", "all", "--cases", "tree", *chow_liu.BASELINES, "--progress", "2", "--sorted"]
-    )
+    argv += ["--features", "all", "--cases", "tree", *chow_liu.BASELINES, "--no-scikit-learn"]
+    result = chow_liu.run([*argv, "--progress", "2", "--sorted"])
     rows = {row["case"]: row for row in result["results"]}
     tree = "counts, mutual information and tree"
     assert set(rows) == {"counts of pairs", tree, "recompute", *(f"counts of pairs, {s}" for s in chow_liu.BASELINES)}

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headrace.bench import BENCHMARKS
-from headrace.bench.covariance import strategies
+from headrace.bench.covariance import scikit, strategies
 from headrace.bench.covariance.batch_files import Batches
 from headrace.bench.covariance.options import DATA
 from headrace.bench.covariance.recomputation import within
@@ -39,7 +39,11 @@ def test_every_strategy_and_peer(spark: SparkSession, tmp_path: Path) -> None:
     assert (result["bench"], result["config"]["features"], result["config"]["deletes"]) == ("housing", 26, 0.2)
     rows = {row["case"]: row for row in result["results"]}
     refits = ("refit, gradient", "refit, gradient from scratch", "refit, cholesky")
-    assert set(rows) == {*names.split(","), *refits}
+    assert set(rows) == {*names.split(","), *refits, scikit.REGRESSION}
+    theirs = rows[scikit.REGRESSION]
+    assert theirs["difference"] <= 1e-6
+    assert theirs["rows"] > 0
+    assert any(name.startswith(scikit.REGRESSION) for name in result["ratios"])
     for name in ("factorized", "recursive", "first-order"):
         row = rows[name]
         assert (row["system"], row["rows"], row["finished"]) == ("headrace", result["config"]["rows"], True)

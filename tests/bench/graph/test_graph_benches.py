@@ -9,8 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.bench.graph import paths, triangle
-from headrace.bench.graph.playing import Workload, play
+from headrace.bench.graph.plans import filled_by_the_smaller_side
+from headrace.bench.graph.playing import Workload, play, play_over_loaded
+from headrace.bench.graph.two_paths import pairs_of_two_paths
 from headrace.datasets.graphs import power_law_edges
+from headrace.engine.engine import Engine
 
 
 def test_triangle(spark: SparkSession, tmp_path: Path) -> None:
@@ -22,9 +25,53 @@ def test_triangle(spark: SparkSession, tmp_path: Path) -> None:
     assert any(name.startswith("∃") for name in rows["indicators"]["views"])
     assert not any(name.startswith("∃") for name in rows["factorized"]["views"])
     assert "first-order, a batch / factorized, a batch" in result["ratios"]
+    assert all(row["loaded"] == 1 for case, row in rows.items() if case != "recompute")
+    # What a projection saves is a number of the run, and so is what there would be without it.
+    edges = 400 - 2 * 20
+    assert 0 < triangle._largest(rows["indicators"]) < triangle._largest(rows[triangle.WITHOUT])
+    largest = triangle._largest(rows[triangle.WITHOUT])
+    assert edges < largest <= result["config"]["pairs_of_two_paths"]
+    ratio = result["ratios"][f"{triangle.WITHOUT} / indicators, entries of the largest view over a join"]
+    assert ratio == largest / triangle._largest(rows["indicators"])
     assert [target["met"] for target in result["targets"]] == [None]
     assert "the target is for nodes 100,000" in result["targets"][0]["not_measured"]
     assert triangle.table(result).renderables
+
+
+@pytest.mark.parametrize("load", ["first", "pieces"])
+def test_cycles_with_a_chord(spark: SparkSession, tmp_path: Path, load: str) -> None:
+    argv = ["--query", "chord", "--nodes", "60", "--edges", "300", "--batch", "30", "--batches", "1", "--load", load]
+    result = triangle.run([*argv, "--cases", *CHORD_CASES, "--location", str(tmp_path)])
+    rows = {row["case"]: row for row in result["results"]}
+    assert not any("wrong" in row for row in rows.values())
+    assert any(name.startswith("∃") for name in rows["factorized"]["views"])
+    assert not any(name.startswith("∃") for name in rows[triangle.WITHOUT]["views"])
+    assert rows["first-order"]["fill_seconds"] == 0
+
+
+CHORD_CASES = ("factorized", triangle.WITHOUT, "first-order", "recompute")
+
+
+def test_first_order_deltas_are_its_own_once_its_view_is_filled(spark: SparkSession, tmp_path: Path) -> None:
+    work = Workload.of(power_law_edges(60, 400), 40, 3)
+    asked = {"strategy": "first-order"}
+    given = (spark, tmp_path / "first", "first-order", triangle.SQL, work, 200, print)
+    filled = play_over_loaded(*given, filling=filled_by_the_smaller_side(), **asked)
+    loaded = play(spark, tmp_path / "pieces", *given[2:], **asked)
+    assert filled.answers == loaded.answers
+    assert filled.views.keys() == loaded.views.keys()
+    with Engine(spark, tmp_path / "first" / "state") as engine:
+        triggers = engine.views["n"].explain()["triggers"]  # type: ignore[union-attr]
+        assert not any("smaller side" in trigger["cost"] for trigger in triggers)
+        assert not engine.verify()
+
+
+def test_pairs_of_two_paths() -> None:
+    graph = power_law_edges(50, 300)
+    a, b = graph["a"].to_numpy(), graph["b"].to_numpy()
+    adjacency = np.zeros((50, 50), bool)
+    adjacency[a, b] = True
+    assert pairs_of_two_paths(a, b, 50) == (adjacency.astype(int) @ adjacency.astype(int) > 0).sum()
 
 
 def test_paths(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headrace.bench import BENCHMARKS
+from headrace.bench.covariance import scikit
 from headrace.bench.mixed import strategies
 from headrace.bench.mixed.answers import Answer, difference
 from headrace.errors import HeadraceError
@@ -29,14 +30,19 @@ def test_every_case_and_peer(spark: SparkSession, tmp_path: Path) -> None:
         "--location",
         str(tmp_path),
     ]
-    result = strategies.run([*argv, "--data", "retailer", "--cases", *strategies.CASES, "--progress", "3"], told.append)
+    result = strategies.run([*argv, "--data", "retailer", "--progress", "3"], told.append)
     assert json.loads(json.dumps(result, default=str))["bench"] == "mixed"
     rows = {row["case"]: row for row in result["results"]}
-    assert set(rows) == {f"retailer, {case}" for case in (*strategies.CASES, *strategies.PEERS)}
+    peers = (*strategies.RECOMPUTING, scikit.REGRESSION)
+    assert set(rows) == {f"retailer, {case}" for case in (*strategies.CASES, *peers)}
     assert all(row["finished"] for row in rows.values())
     # The answers were compared, deletions and all.
     compared = {name for name, row in rows.items() if "difference" in row}
-    assert compared == {f"retailer, {case}" for case in ("kept", *strategies.BASELINES, *strategies.PEERS)}
+    assert compared == {f"retailer, {case}" for case in ("kept", *strategies.BASELINES, *peers)}
+    theirs = rows[f"retailer, {scikit.REGRESSION}"]
+    assert theirs["rows"] > 0
+    assert theirs["difference"] <= 1e-6
+    assert any("joining and fitting / reading and fitting" in name for name in result["ratios"])
     for case in strategies.CASES:
         row = rows[f"retailer, {case}"]
         assert row["progress"][-1] | {"share": 1.0, "state_mb": row["state_mb"]} == row["progress"][-1]

@@ -14,7 +14,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from headrace.bench.graph import triangle_covariance
-from headrace.bench.paper import enumeration, figures, matrices, paths, throughput
+from headrace.bench.paper import (
+    batch_sizes,
+    enumeration,
+    figures,
+    matrices,
+    mutual_information,
+    paths,
+    throughput,
+    training,
+    triangle,
+)
 from headrace.bench.results.enumeration import one_place_a_zip
 from headrace.bench.sums import one_sum
 from headrace.cli.main import app
@@ -99,6 +109,50 @@ def test_enumeration(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Mo
         # By static tables and dependencies, all three are q-hierarchical.
         assert row.get("update") == ("O(1)" if variant.endswith("fact") else None)
     assert len(_lines(result, 0)) == 4
+
+
+def _all_lines_are_drawn(result: dict[str, Any]) -> None:
+    for panel in result["figures"][0]["panels"]:
+        assert any(line["points"] and not line["paper"] for line in panel["lines"]), panel["title"]
+
+
+def test_training(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SCALES", {"housing": 0.4, "retailer": 0.4, "favorita": 0.4})
+    result = _run(tmp_path, "--figure", "22", "--scale", "0.005", "--batch", "700", "--time-limit", "60")
+    _all_lines_are_drawn(result)
+    assert len(result["figures"][0]["panels"]) == 6
+    assert {training.NONE, training.CONT, training.CLOSED} <= _lines(result, 0).keys()
+    assert result["ratios"]["figure 22, Housing: throughput lost, train: from scratch, %"] > 0
+
+
+def test_covariance_over_triangles(spark: SparkSession, tmp_path: Path) -> None:
+    result = _run(tmp_path, "--figure", "23", "--scale", "0.005", "--batch", "200")
+    _all_lines_are_drawn(result)
+    assert _lines(result, 0).keys() == set(triangle.CASES.values())
+    assert result["ratios"][f"figure 23, memory, {triangle.RECURSIVE} / factorized (F-IVM)"] > 0
+
+
+def test_batch_sizes(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_sizes, "BATCHES", (900,))
+    monkeypatch.setattr(batch_sizes, "SCALES", {"housing": 0.4, "retailer": 0.4})
+    result = _run(tmp_path, "--figure", "24", "--scale", "0.005", "--time-limit", "30")
+    _all_lines_are_drawn(result)
+    assert [batch for batch, _ in _lines(result, 0)["factorized (F-IVM)"]] == [900.0]
+
+
+def test_mutual_information(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutual_information, "SCALES", {"housing": 0.4, "favorita": 0.2})
+    result = _run(tmp_path, "--figure", "25", "--scale", "0.005", "--batch", "700", "--time-limit", "60")
+    named = _lines(result, 0)
+    assert named.keys() == set(mutual_information.CASES)
+    assert all(points[-1][0] == 1.0 for points in named.values())
+    assert result["ratios"]["figure 25, Housing: throughput lost by MI and tree, %"] > 0
+
+
+def test_sums(spark: SparkSession, tmp_path: Path) -> None:
+    result = _run(tmp_path, "--figure", "28", "--scale", "0.004", "--batch", "2000", "--time-limit", "60")
+    assert {row["piece"] for row in result["results"]} == {"Retailer", "Housing"}
+    assert any(name.startswith("figure 28, Retailer") for name in result["ratios"])
 
 
 def test_one_sum_is_that_of_a_recomputation(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,14 +4,16 @@ The features are the categories of a data set, or all of its columns: those that
 bins of equal width before anything is written. Every batch is read from Parquet files, applied until it is committed,
 and then the model is read: the matrix of mutual information and its spanning tree. What the counts alone take is the
 first part of the same batches, so that both are measured in one run. The same batches also go into a covariance of
-numbers and categories, without any model, and, where asked for, into the counts as the strategies keep them that exist
-for comparison. And the same matrix is computed anew from the rows of all batches so far: joined by pandas, each pair of
-columns counted by NumPy. Its answer is compared with Headrace's.
+numbers and categories, without any model, and into the counts as the strategies keep them that exist for comparison:
+these get smaller pieces and less time, because they list rows of the join. And the same matrix is computed anew from
+the rows of all batches so far, joined by pandas: once with each pair of columns counted by NumPy, and once by
+scikit-learn. Both answers are compared with Headrace's.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import statistics
 import time
@@ -24,15 +26,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
+from headrace.bench.covariance import scikit
+from headrace.bench.covariance.baselines import LIMIT, PIECE, Pieces, how_far
 from headrace.bench.covariance.batch_files import Batches
 from headrace.bench.covariance.sorted_rows import sorted_rows
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
@@ -53,6 +55,7 @@ Numbers = NDArray[np.float64]
 # By the name of the data set, its usual scale; the join of Housing grows with its cube.
 DATA = {"retailer": 5.0, "favorita": 5.0, "housing": 3.0}
 TREE, MIXED, *BASELINES = CASES = ("tree", "mixed", "first-order", "recursive")
+_TREES, _MIXED = ("counts of pairs", "counts, mutual information and tree"), "mixed covariance"
 _WARM_BATCHES, _WARM_ROWS = 4, 1_000
 _TARGET = 0.5  # of the throughput of the mixed covariance
 _OF_MIXED = "throughput with the tree after each batch / of the mixed covariance"
@@ -64,6 +67,7 @@ class _Run:
     """The measurements of what is maintained."""
 
     case: str
+    stream: Pieces
     batches: list[float] = field(default_factory=list)  # seconds of each, with reading its files
     reads: list[float] = field(default_factory=list)  # seconds until the tree is there, after each batch
     changes: int = 0  # edges that came or went
@@ -76,6 +80,15 @@ class _Run:
     def together(self) -> list[float]:
         """Seconds of each batch with reading the tree."""
         return [batch + read for batch, read in zip(self.batches, self.reads, strict=True)]
+
+    @property
+    def whole(self) -> int:
+        """How many batches were taken; 0 if the run ended within one."""
+        return self.stream.whole(len(self.batches))
+
+    def rate(self, seconds: list[float]) -> float:
+        """Rows per second."""
+        return sum(self.stream.rows[: len(seconds)]) / sum(seconds)
 
 
 def run(argv: list[str], tell: Tell = lambda stage: None) -> dict[str, Any]:
@@ -98,9 +111,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--sorted", action="store_true", help="rows come in the order of F-IVM's variable orders, not in random order")
     add("--deletes", type=float, default=0.0, help="share of each batch that deletes earlier rows (default 0)")
     add("--keep-rows", action=argparse.BooleanOptionalAction, default=False, help="keep the rows of the tables too")
-    add("--cases", nargs="+", choices=CASES, default=[TREE, MIXED], help="what is kept (default tree and mixed)")
+    add("--cases", nargs="+", choices=CASES, default=list(CASES), help="what is kept (default: all)")
+    add("--scikit-learn", action=argparse.BooleanOptionalAction, default=True, help="also ask scikit-learn (default)")
     add("--progress", type=int, default=0, metavar="PARTS", help="also report throughput in parts of the stream")
     add("--time-limit", type=float, default=300.0, help="seconds; a case ends after the batch in which they pass")
+    add(
+        "--baseline-limit",
+        type=float,
+        default=LIMIT,
+        help=f"seconds for each of first-order, recursive and scikit-learn, if fewer (default {LIMIT:g})",
+    )
     add("--seed", type=int, default=0, help="seed of the data (default 0)")
     add("--location", type=Path, default=None, help="folder for files and state (default: a temporary one)")
     return made
@@ -145,15 +165,34 @@ class _Bench:
             runs[-1].peak = memory.grown
         results = [row for done in runs for row in self._rows(done)]
         recomputations: dict[int, dict[str, Any]] = {}  # by how many batches; runs that took too long have fewer
-        for done in (done for done in runs if done.matrix.size):
-            count = len(done.batches)
+        # A baseline that ended within a batch has seen rows that no file holds, and is not compared.
+        for done in (done for done in runs if done.matrix.size and done.whole):
+            count = done.whole
             if count not in recomputations:
                 recomputations[count] = self._recomputed(count)
             recomputations[count] |= _compared(done, recomputations[count]["matrix"])
         results += [{key: value for key, value in row.items() if key != "matrix"} for row in recomputations.values()]
+        whole = [done for done in runs if done.matrix.size and done.whole]
+        if self.options.scikit_learn and whole:
+            results.append(self._by_scikit_learn(whole[0]))
         config, ratios = self._config(), self._ratios({done.case: done for done in runs}, recomputations)
+        ratios |= _of_scikit_learn(runs, results)
         found = judged([_target(config, results, ratios)], results)
         return {"bench": "chow-liu", "config": config, "results": results, "ratios": ratios, "targets": found}
+
+    def _limit(self, case: str) -> float:
+        limit: float = self.options.time_limit
+        return limit if case in (TREE, MIXED) else min(limit, self.options.baseline_limit)
+
+    def _by_scikit_learn(self, done: _Run) -> dict[str, Any]:
+        count = done.whole
+        self.tell(f"scikit-learn over the rows of {count} batches")
+        paths = {spec.name: self._rows_after(spec.name, count) for spec in self.data.tables}
+        row = scikit.mutual_information(self.data, self.features, done.matrix, paths, self._limit(scikit.INFORMATION))
+        if "not_run" in row:
+            return row
+        rows = sum(self.batches.rows[:count])
+        return row | {"batches": count, "rows": rows, "rows_per_s": rows / row["seconds"]}
 
     def _recomputed(self, count: int) -> dict[str, Any]:
         self.tell(f"recomputing from the rows of {count} batches")
@@ -181,16 +220,17 @@ class _Bench:
         }
 
     def _maintain(self, case: str, given: list[dict[str, pa.Table]] | None) -> _Run:
-        done, location, kept = _Run(case), self.root / "state", self.options.keep_rows
+        stream = Pieces(self.batches, PIECE if case in BASELINES else math.inf)
+        done, location, kept = _Run(case, stream), self.root / "state", self.options.keep_rows
         try:
             with Engine(self.spark, location) as engine:
                 for spec in self.data.tables:
                     key = (spec.key or None) if kept else None
                     engine.table(spec.name, self.schemas[spec.name], key=key, keep_rows=kept)
                 made = self._made(case, engine)
-                for number in range(len(self.batches) if given is None else len(given)):
+                for number in range(len(stream) if given is None else len(given)):
                     start = time.perf_counter()
-                    step = engine.apply(self.batches.read(number) if given is None else given[number])
+                    step = engine.apply(stream.read(number) if given is None else given[number])
                     committed = time.perf_counter()
                     with suppress(NotEnoughDataError):  # nothing joins yet
                         if isinstance(made, Model) and case == TREE:
@@ -199,8 +239,9 @@ class _Bench:
                     done.reads.append(time.perf_counter() - committed)
                     done.state.append(step.state_bytes)
                     if given is None:
-                        self.tell(f"batch {number + 1} of {len(self.batches)} in {time.perf_counter() - start:.2f} s")
-                    if sum(done.together) > self.options.time_limit:
+                        taken = time.perf_counter() - start
+                        self.tell(f"{case}: batch {number + 1} of {len(stream)} in {taken:.2f} s")
+                    if sum(done.together) > self._limit(case):
                         break
                 with suppress(NotEnoughDataError):
                     if isinstance(made, Model):
@@ -218,10 +259,11 @@ class _Bench:
 
     def _rows(self, done: _Run) -> list[dict[str, Any]]:
         alone, read = sum(done.batches), sum(done.reads)
-        every = self.batches.rows[: len(done.batches)]
+        every = done.stream.rows[: len(done.batches)]
         rows, total, parts = sum(every), sum(self.batches.rows), self.options.progress
         shared = {"system": "headrace", "rows": rows, "batches": len(every), "finished": rows == total}
-        case = {TREE: "counts of pairs", MIXED: "mixed covariance"}.get(done.case, f"counts of pairs, {done.case}")
+        shared |= how_far(alone + read, rows, total)
+        case = {TREE: _TREES[0], MIXED: _MIXED}.get(done.case, f"{_TREES[0]}, {done.case}")
         counts: dict[str, Any] = {"case": case, "seconds": alone, "rows_per_s": rows / alone, "views": done.views}
         counts |= {"peak_mb": done.peak / 1e6, "state_mb": done.state[-1] / 1e6}
         if parts:
@@ -229,7 +271,7 @@ class _Bench:
         if done.case != TREE:
             return [shared | counts]
         tree: dict[str, Any] = {
-            "case": "counts, mutual information and tree",
+            "case": _TREES[1],
             "seconds": alone + read,
             "rows_per_s": rows / (alone + read),
             "read_seconds": statistics.median(done.reads),
@@ -243,16 +285,12 @@ class _Bench:
         ratios: dict[str, float] = {}
         if (done := runs.get(TREE)) is None:
             return ratios
-        rate, count = _rate(self.batches, done.together), len(done.batches)
-        counts = _rate(self.batches, done.batches)
+        rate, counts, count = done.rate(done.together), done.rate(done.batches), len(done.batches)
         ratios["throughput with the tree after each batch / of the counts alone"] = rate / counts
         if MIXED in runs:
-            mixed = _rate(self.batches, runs[MIXED].batches)
-            ratios[_OF_MIXED] = rate / mixed
+            ratios[_OF_MIXED] = rate / runs[MIXED].rate(runs[MIXED].batches)
         for case in (case for case in BASELINES if case in runs):
-            ratios[f"throughput of the counts / of the counts, {case}"] = counts / _rate(
-                self.batches, runs[case].batches
-            )
+            ratios[f"throughput of the counts / of the counts, {case}"] = counts / runs[case].rate(runs[case].batches)
         batch = statistics.median(done.together[1:] or done.together)
         if count in recomputations:
             name = f"recomputing after {count} batches / a batch with its tree"
@@ -262,7 +300,8 @@ class _Bench:
 
 def _target(config: dict[str, Any], results: list[dict[str, Any]], ratios: dict[str, float]) -> Verdict:
     why = other_options(config, _SIZES)
-    if not all(row.get("finished", True) for row in results):
+    ours = [row for row in results if row["case"] in (*_TREES, _MIXED)]
+    if not all(row["finished"] for row in ours):
         why = why or "the time limit ended a case"
     return verdict(f"{config['data']}: {_OF_MIXED}", ">=", _TARGET, ratios.get(_OF_MIXED), why_not=why)
 
@@ -272,8 +311,15 @@ def _read(tree: Model, done: _Run) -> None:
     done.changes += len(tree.changes_.added) + len(tree.changes_.removed)
 
 
-def _rate(batches: Batches, seconds: list[float]) -> float:
-    return sum(batches.rows[: len(seconds)]) / sum(seconds)
+def _of_scikit_learn(runs: Sequence[_Run], results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """What scikit-learn takes for the matrix, with joining the rows, beside a batch with its tree."""
+    tree = next((done for done in runs if done.case == TREE), None)
+    row = next((row for row in results if row["case"] == scikit.INFORMATION and "not_run" not in row), None)
+    if tree is None or row is None:
+        return {}
+    batch = statistics.median(tree.together[1:] or tree.together)
+    bound = "" if row["finished"] else " (at least)"
+    return {f"scikit-learn after {row['batches']} batches / a batch with its tree{bound}": row["seconds"] / batch}
 
 
 def in_bins(data: Dataset, tables: Mapping[str, pa.Table], bins: int) -> dict[str, pa.Table]:
@@ -294,11 +340,7 @@ def in_bins(data: Dataset, tables: Mapping[str, pa.Table], bins: int) -> dict[st
 
 def recomputed(data: Dataset, features: Sequence[str], paths: Mapping[str, list[str]]) -> Numbers:
     """The matrix of mutual information, from the rows of files: joined by pandas, counted and summed by NumPy."""
-    joined: pd.DataFrame | None = None
-    for spec in data.tables:
-        read = pa.concat_tables(pq.ParquetFile(path).read() for path in paths[spec.name]).to_pandas()
-        joined = read if joined is None else joined.merge(read)
-    assert joined is not None
+    joined = scikit.joined_rows(data, paths)
     rows = len(joined)
     codes = {name: np.unique(joined[name].to_numpy(), return_inverse=True)[1] for name in features}
     shares = {name: np.bincount(code) / rows for name, code in codes.items()}
@@ -337,7 +379,7 @@ def table(result: dict[str, Any]) -> Group:
         box=SIMPLE_HEAD,
         padding=0,
     )
-    for column in ("system", "case", ">batches", ">seconds", ">rows/s", ">peak MB", ">state MB"):
+    for column in ("system", "case", ">batches", ">seconds", ">rows/s", ">peak MB", ">state MB", "note"):
         shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
     for row in result["results"]:
         shown.add_row(
@@ -345,7 +387,8 @@ def table(result: dict[str, Any]) -> Group:
             row["case"],
             str(row["batches"]),
             f"{row['seconds']:,.4g}",
-            f"{row['rows_per_s'] / 1e6:,.3g}M",
+            f"{row['rows_per_s'] / 1e6:,.3g}M" if "rows_per_s" in row else "",
             *(f"{row[key]:,.1f}" if key in row else "" for key in ("peak_mb", "state_mb")),
+            row.get("not_run", row.get("stopped", "")),
         )
     return Group(shown, named_numbers("ratio", result["ratios"]), target_lines(result["targets"]))

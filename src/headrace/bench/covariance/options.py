@@ -49,6 +49,12 @@ def parser(name: str, about: str) -> argparse.ArgumentParser:
     add("--executor", choices=["auto", "inline", "spark"], default="auto", help="where steps run (default auto)")
     add("--cores", type=int, default=None, help="cores to use (default: all)")
     add("--fit", action="store_true", help="refit a regression after each batch of the factorized strategy")
+    add(
+        "--scikit-learn",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="with --fit, also have scikit-learn fit it to the joined rows (default)",
+    )
     add("--progress", type=int, default=0, metavar="PARTS", help="also report throughput in parts of the stream")
     add("--on-paper", type=int, default=None, metavar="CORES", help="estimate the factorized plan on so many cores")
     add("--seed", type=int, default=0, help="seed of the data (default 0)")

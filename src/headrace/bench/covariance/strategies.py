@@ -4,8 +4,9 @@ Every strategy reads the same files, batch by batch, into a fresh location. Time
 until it is committed; not timed are making the data, writing the files, and a few small batches into a throw-away
 location, which compile the kernels. Tables keep their rows and check their keys, unless asked not to
 (`--no-keep-rows`): as in a stream, rows then only go into the views. Beside the strategies stands Spark, which
-recomputes the same moments over the files of all batches so far. All answers are compared: counts exactly, sums of
-products to 1e-9 of the features' norms.
+recomputes the same moments over the files of all batches so far; and with `--fit` scikit-learn, which fits the same
+regression to the joined rows, after the last batch whose join fits in memory. All answers are compared: counts exactly,
+sums of products to 1e-9 of the features' norms, predictions to 1e-6 of the label's standard deviation.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
+from headrace.bench.covariance import scikit
 from headrace.bench.covariance.batch_files import Batches
 from headrace.bench.covariance.options import DATA, PEERS, parser
 from headrace.bench.covariance.paper import inputs_of, on_paper
 from headrace.bench.covariance.recomputation import Query, by_numpy, by_sql, recompute
-from headrace.bench.covariance.refit import Refits
+from headrace.bench.covariance.refit import CLOSED, Refits
 from headrace.bench.covariance.sorted_rows import sorted_rows
 from headrace.bench.measuring.peak_memory import PeakMemory, release_memory
 from headrace.bench.measuring.progress import progress
@@ -126,6 +128,7 @@ class _Bench:
             results.append(self._row(runs[strategy]))
             if refits is not None and strategy == "factorized":
                 results += refits.results(self.batches.rows, sum(self.batches.rows), self.options.progress)
+                results += [self._regression(runs[strategy])] if self.options.scikit_learn else []
         reference = next(iter(runs.values()), None)
         for other in [r for r in runs.values() if r is not reference]:
             assert reference is not None
@@ -288,6 +291,21 @@ class _Bench:
         }
         return row | ({"rows_per_s": rows / done.seconds} if finished else {})
 
+    def _regression(self, done: _Run) -> dict[str, Any]:
+        some = [scikit.Seen(batches, moments) for batches, moments in sorted(done.moments.items())]
+        seen = next((one for one in reversed(some) if one.fits_in_memory), None)
+        count = 0 if seen is None else seen.batches
+        self.tell(f"{scikit.REGRESSION}: after {count} batches")
+        release_memory()
+        paths = {spec.name: self._paths(spec.name, count) for spec in self.data.tables}
+        return scikit.regression(scikit.REGRESSION, self.data, seen, paths)
+
+    def _paths(self, table: str, count: int) -> list[str]:
+        paths = self.batches.paths(table, count)
+        if paths and self.batches.deletes:
+            return [self.batches.write_rows(self.root / "rows", table, count)]
+        return paths
+
     def _query(self, peer: str) -> Query:
         features = self.data.features
         if peer == "recompute":
@@ -322,6 +340,10 @@ class _Bench:
                 bound = "" if row["finished"] else " (at least)"
                 name = f"{row['case']} after {row['batches']} batches / a factorized batch{bound}"
                 ratios[name] = row["seconds"] / statistics.median(last)
+            if row["case"] == scikit.REGRESSION and "not_run" not in row:
+                closed = next(one for one in results if one["case"] == f"refit, {CLOSED}")
+                name = f"{row['case']} after {row['batches']} batches: joining and fitting / refit, {CLOSED}"
+                ratios[name] = row["seconds"] / closed["seconds"]
             if row["case"].startswith("refit"):
                 ratios[f"{row['case']} / a factorized batch"] = row["share_of_batch"]
         return ratios
@@ -357,7 +379,18 @@ def table(result: dict[str, Any]) -> Group:
         box=SIMPLE_HEAD,
         padding=0,
     )
-    for column in ("case", ">batches", ">seconds", ">rows/s", ">steady", ">peak MB", ">state MB", "views", "by"):
+    for column in (
+        "case",
+        ">batches",
+        ">seconds",
+        ">rows/s",
+        ">steady",
+        ">peak MB",
+        ">state MB",
+        "views",
+        "by",
+        "note",
+    ):
         shown.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
     for row in result["results"]:
         at_least = ">= " if row["system"] == "spark" and not row["finished"] else ""
@@ -369,6 +402,7 @@ def table(result: dict[str, Any]) -> Group:
             *(f"{row[key]:,.1f}" if key in row else "" for key in ("peak_mb", "state_mb")),
             f"{row['views_kept']} of {row['views']}" if "views" in row else "",
             row.get("partition") or "",
+            row.get("not_run", ""),
         )
     return Group(shown, named_numbers("ratio", result["ratios"]), *_paper(result.get("paper")))
 

@@ -1,8 +1,9 @@
 """One edge table, one view over copies of it, and a stream of change batches: what each strategy takes for them.
 
-The graph is loaded in pieces, because a strategy that lists joins would run out of memory over all of it at once. Timed
-are the batches after that, from the call to the commit. A strategy for which loading takes too long takes the batches
-over the part that is loaded, a smaller graph: what they take then is less than over all of it.
+Timed are batches over a graph that is there, from the call to the commit. It gets there in one of two ways. Either the
+view is made first, and the graph is loaded in pieces, because a strategy that lists joins would run out of memory over
+all of it at once. A strategy for which that takes too long takes the batches over the part that is loaded, a smaller
+graph: what they take then is less than over all of it. Or the graph is loaded first, and the view is filled from it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.engine.engine import Engine
+from headrace.engine.handles import View
 from headrace.explain.report import Report
 
 Tell = Callable[[str], None]
@@ -32,6 +35,7 @@ class Played:
 
     case: str
     load: float = 0.0
+    fill: float = 0.0  # seconds to fill the view from a graph that was loaded before
     loaded: float = 1.0  # the share of the graph that was loaded
     seconds: list[float] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
@@ -50,12 +54,14 @@ class Played:
             "batches": len(self.seconds),
             "seconds": seconds,
             "load_seconds": self.load,
+            "fill_seconds": self.fill,
             "loaded": self.loaded,
             "state_mb": self.state / 1e6,
             "views": self.views,
         }
         if self.seconds:
             out |= {"rows_per_s": done / seconds, "batch_seconds": float(np.median(self.seconds))}
+            out["fastest_batch_seconds"] = min(self.seconds)
         return out | ({"stopped": self.stopped} if self.stopped else {})
 
 
@@ -111,20 +117,73 @@ def play(
                     f"{load_limit:g} s are over with {done.loaded:.0%} of the graph; batches are over that part"
                 )
                 break
-        for number, batch in enumerate(work.batches):
-            if why := stop(done):
-                done.stopped = f"{done.stopped}; {why}" if done.stopped else why
-                break
-            start = time.perf_counter()
-            step = engine.apply({"e": batch})
-            done.seconds.append(time.perf_counter() - start)
-            done.answers.append(answer(view.to_arrow()))
-            done.state = step.state_bytes
-            tell(f"{case}: batch {number + 1} of {len(work.batches)} in {done.seconds[-1]:.3f} s")
-        explained: Report = view.explain()
-        done.views = {view.name: view.entries for view in explained["views"] if view.kept}
-        done.order = explained["order"]
+        _batches(engine, view, work, done, tell, stop)
     return done
+
+
+def play_over_loaded(
+    spark: SparkSession,
+    location: Path,
+    case: str,
+    sql: str,
+    work: Workload,
+    pieces: int,
+    tell: Tell,
+    stop: Callable[[Played], str] = lambda done: "",
+    filling: AbstractContextManager[None] | None = None,
+    **options: Any,
+) -> Played:
+    """Load the graph, fill the view from it, and apply the batches until `stop` says why not to go on.
+
+    Parameters
+    ----------
+    filling : in which the view is made; it is opened again for the batches.
+    """
+    done = Played(case)
+    _warm_up(spark, location / "warm", sql, work, options)
+    with Engine(spark, location / "state") as engine:
+        engine.table("e", COLUMNS)
+        start = time.perf_counter()
+        for piece in _pieces(work.loaded, pieces):
+            engine.apply({"e": piece})
+        engine.compact()
+        done.load = time.perf_counter() - start
+        tell(f"{case}: loaded in {done.load:.0f} s; filling the view")
+        with filling or nullcontext():
+            start = time.perf_counter()
+            made = engine.view("n", sql, **options)
+            done.fill = time.perf_counter() - start
+            done.views = _entries(made.explain())  # before batches: entries of runs that wait to be merged count twice
+        tell(f"{case}: filled in {done.fill:.0f} s")
+    with Engine(spark, location / "state") as engine:
+        view = engine.views["n"]
+        assert isinstance(view, View)
+        engine.apply({"e": work.loaded.slice(0, 1)})  # opens files, and is taken back
+        engine.apply({"e": work.loaded.slice(0, 1).append_column("__diff", pa.array([-1]))})
+        _batches(engine, view, work, done, tell, stop)
+    return done
+
+
+def _batches(
+    engine: Engine, view: View, work: Workload, done: Played, tell: Tell, stop: Callable[[Played], str]
+) -> None:
+    for number, batch in enumerate(work.batches):
+        if why := stop(done):
+            done.stopped = f"{done.stopped}; {why}" if done.stopped else why
+            break
+        start = time.perf_counter()
+        step = engine.apply({"e": batch})
+        done.seconds.append(time.perf_counter() - start)
+        done.answers.append(answer(view.to_arrow()))
+        done.state = step.state_bytes
+        tell(f"{done.case}: batch {number + 1} of {len(work.batches)} in {done.seconds[-1]:.3f} s")
+    explained: Report = view.explain()
+    done.views = done.views or _entries(explained)
+    done.order = explained["order"]
+
+
+def _entries(explained: Report) -> dict[str, int]:
+    return {view.name: view.entries for view in explained["views"] if view.kept}
 
 
 def answer(table: pa.Table) -> int:

@@ -24,6 +24,7 @@ PAPER = {"housing": (1 / 4.6, 2.8, 46), "retailer": (74, 28, 86), "favorita": (9
 def pieces(sizes: Sizes) -> list[Piece]:
     """All features as categories, in 100 bins."""
     stream = ["--features", "all", "--bins", "100", "--cases", "tree", "recursive", "first-order", "--sorted"]
+    stream += ["--no-scikit-learn"]  # which is no part of the figure
     stream += ["--batch", sizes.rows(1_000), "--time-limit", sizes.seconds(_SECONDS), "--progress", str(_PARTS)]
     return [
         Piece(

@@ -25,7 +25,16 @@ PAPER = {
 
 def pieces(sizes: Sizes) -> list[Piece]:
     """The factorized strategy with refits, one data set after the other."""
-    stream = ["--strategies", "factorized", "--no-keep-rows", "--order", "paper", "--fit", "--sorted"]
+    stream = [
+        "--strategies",
+        "factorized",
+        "--no-keep-rows",
+        "--order",
+        "paper",
+        "--fit",
+        "--sorted",
+        "--no-scikit-learn",
+    ]
     stream += ["--batch", sizes.rows(1_000), "--time-limit", sizes.seconds(_SECONDS), "--progress", str(_PARTS)]
     return [
         Piece(data.capitalize(), data, ("--scale", sizes.number(SCALES[data]), *stream, *sizes.arguments))
