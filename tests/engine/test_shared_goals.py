@@ -16,9 +16,9 @@ from tests.seeds import drawn, seeds
 
 import headrace as hr
 from headrace.engine.handles import View
-from headrace.engine.sharing import Sharing
 from headrace.engine.pacing import passes_of
 from headrace.engine.pacing_together import learnt_below
+from headrace.engine.sharing import Sharing
 from headrace.runtime.program import pending_arrangement
 from headrace.testing.oracle import Oracle
 from headrace.thrifty.share.apart import Apart
