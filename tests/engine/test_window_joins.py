@@ -335,13 +335,26 @@ def test_streams_are_joined_as_they_come_and_after_a_restart(spark: SparkSession
     ]
 
 
-def test_frames_that_make_no_sense_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_bounded_frames_have_room_where_they_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = frames(spark, steady(10_000))
+    asked: dict[str, Any] = {"on": "k", "time": "at", "window": "10 ms", "arrival": "came"}
+    with hr.window_join(left, right, location=tmp_path, **asked) as join:
+        assert [path.name[:20] for path in tmp_path.iterdir()] == ["headrace-window-join"]
+        found = join.to_pandas()
+    assert not list(tmp_path.iterdir())
+    with hr.window_join(left, right, **asked) as join:
+        assert found["observed"].tolist() == join.to_pandas()["observed"].tolist()
+
+
+def test_frames_that_make_no_sense_are_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = frames(spark, [stream.take([0, 1]) for stream in steady(10_000)])
     asked: dict[str, Any] = {"on": "k", "time": "at", "window": "10 ms"}
     with pytest.raises(SchemaError, match="no arrival times"):
         hr.window_join(left, right, **asked)
-    with pytest.raises(SchemaError, match="nothing to remember"):
-        hr.window_join(left, right, arrival="came", location=tmp_path, **asked)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(spark.sparkContext, "master", "spark://host:7077")
+        with pytest.raises(SchemaError, match="no room for its state that the workers of spark://host:7077 see"):
+            hr.window_join(left, right, arrival="came", **asked)
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(SchemaError, match=r"one side .* is a stream"):
         hr.window_join(left, streaming, arrival="came", **asked)

@@ -120,11 +120,11 @@ class Streams:
     def _writer(self, source: Source) -> DataStreamWriter:
         def step(frame: DataFrame, number: int) -> None:
             try:
-                # Whoever stops the stream waits for the lock, so no announcement follows its end.
+                # Whoever stops the stream waits for the lock, so neither a sync nor an announcement follows its end.
                 with self._lock:
                     made = self._apply({source.table: frame}, source=(source.name, number))
                     self._watch(source, made)
-                self._sync()
+                    self._sync()
             except HeadraceError as error:
                 self._errors[source.name] = error
                 self._announce(source.name, None)

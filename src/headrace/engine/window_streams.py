@@ -63,7 +63,8 @@ def window_join(
     on, time, arrival : columns that both DataFrames have. Without `arrival`, rows of streams arrive when they are read.
     window, slide, emit_after, horizon, within, agg, estimator, interval, revisions, by_key : as for
         `Engine.window_join`.
-    location : a folder for the state of a join of streams; bounded DataFrames need none.
+    location : a folder for the state of a join of streams. Bounded DataFrames need one on a cluster only: a folder that
+        all nodes see, in which they have room until the join is closed or forgotten.
 
     The columns of `to_df()`: `window_start`, `window_end`, `emitted_at`, `value`, `low`, `high`, `observed`, `final`.
     """
@@ -84,9 +85,13 @@ def window_join(
             "a window join of bounded DataFrames has no arrival times",
             way_out="give arrival=, the column that says when a row arrived",
         )
-    if location is not None:
-        raise SchemaError("a window join of bounded DataFrames has nothing to remember", way_out="leave location out")
-    return WindowJoinStream(sides, None, asked)
+    master = str(left.sparkSession.sparkContext.master)
+    if location is None and not master.startswith("local"):
+        raise SchemaError(
+            f"a window join of bounded DataFrames has no room for its state that the workers of {master} see",
+            way_out="give location=, a folder that all nodes see; what is written there goes with the join",
+        )
+    return WindowJoinStream(sides, Path(location or tempfile.gettempdir()), asked)
 
 
 @dataclass(frozen=True)
@@ -162,13 +167,13 @@ class _Sides:
 class WindowJoinStream:
     """A window join of two DataFrames; close it, or use it in a `with` statement."""
 
-    def __init__(self, sides: _Sides, location: Path | None, asked: dict[str, Any]) -> None:
+    def __init__(self, sides: _Sides, location: Path, asked: dict[str, Any]) -> None:
         columns = sides.ddl
         self._has_ended = not sides.is_streaming()
-        folder = location or Path(tempfile.mkdtemp(prefix="headrace-window-join-"))
+        folder = Path(tempfile.mkdtemp(prefix="headrace-window-join-", dir=location)) if self._has_ended else location
         self._engine = Engine(sides.left.sparkSession, folder, on_bad_rows="quarantine")
         # A join that has ended need not be closed: its folder is removed with the object.
-        self._end = weakref.finalize(self, _end, self._engine, folder) if location is None else None
+        self._end = weakref.finalize(self, _end, self._engine, folder) if self._has_ended else None
         try:
             self._engine.table(_TABLE, columns, append_only=True, keep_rows=False)
             side = "left" if sides.aggregate.side == 0 else "right"
