@@ -58,6 +58,7 @@ class Entry:
 
     def check_there(self) -> None:
         """Refuse to read a view that has been dropped, even if a new view has its name."""
+        self._catalogue.follow()
         if not self._catalogue.holds(self):
             raise SchemaError(
                 f"view {self._name!r} has been dropped", way_out="create it again, as with engine.view(...)"
@@ -70,10 +71,12 @@ class Catalogue:
     Parameters
     ----------
     seed : the seed of the hash functions in layouts.
+    follow : is called before a view is read: brings the definitions of an engine that only reads up to date.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, follow: Callable[[], None] = lambda: None) -> None:
         self._seed = seed
+        self.follow = follow
         self._tables: dict[str, TableLayout] = {}
         self._table_handles: dict[str, Table] = {}
         self._entries: dict[str, Entry] = {}

@@ -116,7 +116,7 @@ class Engine:
         self._store.open(buckets, max(4, 2 * spark.sparkContext.defaultParallelism), sql)
         try:
             self._sql = SqlSession(spark, self._store.settings.sql)
-            self._catalogue = Catalogue(self._store.settings.seed)
+            self._catalogue = Catalogue(self._store.settings.seed, self._store.follow)
             recomputer = Recomputer(spark, self._store.settings.sql, self._store)
             step_runner = StepRunner(self._sql.spark, executor, driver_rows)
             self._maintenance = Maintenance(self._catalogue, self._store, step_runner, recomputer)
@@ -139,6 +139,7 @@ class Engine:
             self._store.close()
             raise
         self._store.before_commit = self._marked
+        self._store.followed = self._followed
         registry.watch(self._catalogue)  # the rings of its views keep their names while it is open
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
         self._scheduler = Scheduler(self._next_due, self._lock, self._fire_due)
@@ -180,16 +181,19 @@ class Engine:
     @property
     def step(self) -> int:
         """Number of the last step."""
+        self._store.follow()
         return self._store.snapshot.step
 
     @property
     def tables(self) -> dict[str, Table]:
         """All tables, by name."""
+        self._store.follow()
         return self._catalogue.table_handles
 
     @property
     def views(self) -> dict[str, Handle]:
         """All views, by name: of SQL, moments and models. One that could not be opened is there with its `problem`."""
+        self._store.follow()
         # A failed view says so whatever it is asked, so it may stand wherever a view may.
         return self._catalogue.handles | cast("dict[str, Handle]", self._failed.handles)
 
@@ -509,10 +513,8 @@ class Engine:
                     shared=shared_to_json(self._catalogue.shared_without(name)),
                 )
             )
-            self._failed.remove(name)
-            self._catalogue.remove(name)
+            self._forget(name)
             stored_plans.remove(self._store, name)
-            self._sql.unregister(name)
             self._sharing.forget(name)
             self._merging.update(fresh=())
             self._maintenance.memory.rebalance()
@@ -638,6 +640,7 @@ class Engine:
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
+        self._store.follow()
         schema = self._catalogue.table(table).schema
         return self._store.read(lambda reader: quarantine.read(schema, reader.quarantine.get(table, [])))
 
@@ -647,6 +650,7 @@ class Engine:
 
     def late(self, table: str) -> pa.Table:
         """Late rows of a table, by its watermark, with `__diff`, `__reason` and `__step`; they changed nothing."""
+        self._store.follow()
         schema = self._catalogue.table(table).schema
         return self._store.read(lambda reader: quarantine.read(schema, reader.late.get(table, [])))
 
@@ -695,6 +699,7 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Tables, views, sources and sizes, as plain values."""
+        self._store.follow()
         found = self._store.read(lambda reader: status_of(self._catalogue, reader))
         trouble = {} if self._scheduler.trouble is None else {"scheduler": str(self._scheduler.trouble)}
         if self._store.lost is not None:
@@ -708,6 +713,7 @@ class Engine:
 
         As the report on a view, it prints as text, and has `to_dict()` and `to_svg()`.
         """
+        self._store.follow()
         return self._store.read(lambda reader: engine_report(self._catalogue, reader, self._sharing.mode))
 
     def compact(self) -> None:
@@ -734,6 +740,7 @@ class Engine:
 
     def verify(self) -> list[str]:
         """Read all state and check every checksum; returns one line per problem."""
+        self._store.follow()
         with self._store.reader() as reader:
             return reader.damage()
 
@@ -782,6 +789,34 @@ class Engine:
             except HeadraceError as error:
                 self._failed.add(name, said, error)
         return stale
+
+    def _followed(self, before: Snapshot, after: Snapshot) -> None:
+        """Take over the definitions of the engine that writes."""
+        if after.defines_what(before):
+            return
+        with self._lock:
+            for name in before.views.keys() - after.views.keys() | before.tables.keys() - after.tables.keys():
+                self._forget(name)
+            for name, said in after.tables.items():
+                if said != before.tables.get(name):
+                    self._add_table(table_of(name, said))
+            for name, said in after.views.items():
+                if said == before.views.get(name):
+                    continue
+                is_same = name in before.views and said["request"] == before.views[name]["request"]
+                if is_same and name not in self._failed and not is_stale(said):
+                    self._catalogue.replan({name: self._plan(name, view_of(name, said))})
+                else:
+                    self._forget(name)
+                    self._open_views({name: said})
+            self._catalogue.share(self._failed.without(shared_from_json(after.shared)))
+            kept = self._catalogue.holders
+            self._catalogue.leave_out({name: parts for name, parts in after.unkept.items() if name in kept})
+
+    def _forget(self, name: str) -> None:
+        self._failed.remove(name)
+        self._catalogue.remove(name)
+        self._sql.unregister(name)
 
     def _fill_again(self, name: str, planned: PlannedView) -> None:
         try:

@@ -53,11 +53,13 @@ class Table:
     @property
     def rows(self) -> int:
         """How many rows the table has now."""
+        self._access.state.follow()
         return self._access.state.latest.rows(self.name)
 
     @property
     def watermark(self) -> datetime | None:
         """The time before which rows are late; None while the table has seen no time, or if it has no watermark."""
+        self._access.state.follow()
         mark, declared = self._access.state.latest.watermark(self.name), self.schema.watermark
         if mark is None or declared is None:
             return None
@@ -66,6 +68,7 @@ class Table:
 
     def to_df(self) -> DataFrame:
         """The current rows as a Spark DataFrame; later steps do not change it."""
+        self._access.state.follow()
         reader = self._access.state.reader()
         names = self.schema.names
         state = (reader.arrangements, reader.buckets)
@@ -77,6 +80,7 @@ class Table:
 
     def to_arrow(self) -> pa.Table:
         """The current rows."""
+        self._access.state.follow()
         table = self._access.state.read(self._read)
         counts = table.column(DIFF).to_numpy()
         table = table.drop_columns([DIFF])

@@ -41,6 +41,10 @@ class Readers(Protocol):
         """Whether nothing is ever committed here."""
         ...
 
+    def follow(self) -> None:
+        """Take over what another engine has committed, if this one only reads."""
+        ...
+
     def reader(self) -> Reader:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         ...

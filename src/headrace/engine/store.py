@@ -50,6 +50,7 @@ class Store:
         self.snapshot = Snapshot()
         self.lost: str | None = None  # what opening the location had to cut off
         self.settings: Settings
+        self.followed: Callable[[Snapshot, Snapshot], None] = lambda before, after: None
         self.before_commit: Callable[[Record, Snapshot], Record] = lambda record, before: record
         self.after_commit: Callable[[Record, list[Replacement]], None] = lambda record, merged: None
 
@@ -100,6 +101,13 @@ class Store:
                 if not self.read_only or attempt == _ATTEMPTS - 1:
                     raise
 
+    def follow(self) -> None:
+        """Take over what another engine has committed, if this one only reads: definitions and state together."""
+        if self.read_only and self._log.newest != self.snapshot.version:
+            before = self.snapshot
+            self.refresh()
+            self.followed(before, self.snapshot)
+
     @property
     def latest(self) -> Reader:
         """A reader of the current snapshot for numbers only: its files may be deleted at any moment."""
@@ -108,8 +116,6 @@ class Store:
     def reader(self) -> Reader:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         self._check_open()
-        if self.read_only:
-            self.refresh()
         with self._lock:
             snapshot, pin = self.snapshot, self._pin(self.snapshot.files())
 
@@ -132,8 +138,11 @@ class Store:
                 try:
                     return work(reader)
                 except CorruptFileError:
-                    if not self.read_only or self._log.load().version == reader.version:
+                    if not self.read_only or self._log.newest == reader.version:
                         raise
+                    self.follow()
+                    if not self.snapshot.defines_what(reader.snapshot):
+                        break  # what was to be read is planned otherwise now
         raise StorageError(
             f"{self.location.root} changes faster than it can be read", way_out="read it in the engine that writes it"
         )

@@ -296,6 +296,10 @@ class Snapshot:
             for runs in changes.values():
                 yield from runs
 
+    def defines_what(self, other: Snapshot) -> bool:
+        """Whether both have the same tables and views, kept in the same way."""
+        return all(getattr(self, name) == getattr(other, name) for name in ("tables", "views", "shared", "unkept"))
+
     def waiting(self) -> list[str]:
         """The arrangements of changes that wait, as far as any do."""
         pending = ((name, buckets) for name, buckets in self.arrangements.items() if name.startswith(PENDING))
@@ -406,6 +410,11 @@ class CommitLog:
     def record_path(self, version: int) -> Path:
         """The file of a record."""
         return self.location.log / f"{version:012d}{COMMIT}"
+
+    @property
+    def newest(self) -> int:
+        """The newest version that has a file."""
+        return max((at for suffix in (CHECKPOINT, COMMIT) for at in _numbered(self.location.log, suffix)), default=0)
 
     # -- what is on the disk --------------------------------------------------------------------------------------
 
