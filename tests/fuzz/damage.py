@@ -219,7 +219,8 @@ def _plan(root: Path, rng: random.Random) -> str:
 def _folder(root: Path, rng: random.Random) -> str:
     """Let a folder of the location be a link to a folder elsewhere."""
     path = root / rng.choice(["log", "runs", "batches", "quarantine", "plans", "lock", "headrace.json"])
-    path.rename(path.with_name("before"))
+    if path.exists():
+        path.rename(path.with_name("before"))
     path.symlink_to(root.parent / OUTSIDE, target_is_directory=True)
     return path.name
 

@@ -13,6 +13,7 @@ from typing import Any
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.store import Store
 from headrace.relation.duration import Duration
+from headrace.relation.from_log import from_log
 from headrace.thrifty.schedule import now, progress_of
 
 
@@ -28,6 +29,7 @@ class Activity:
         return {"active": dict(self.last), "idle": sorted(self.idle)}
 
     @classmethod
+    @from_log("when tables have changed")
     def from_json(cls, memory: Mapping[str, Any]) -> Activity:
         return cls(memory.get("active", {}), frozenset(memory.get("idle", ())))
 

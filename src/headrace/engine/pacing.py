@@ -21,6 +21,7 @@ from headrace.engine.seen_trigger import Trigger
 from headrace.operators.kernel import Traffic
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Join
+from headrace.relation.from_log import from_log
 from headrace.runtime.inline import WORTH_THREADS
 from headrace.runtime.log import Arrangements
 from headrace.runtime.one_pass import most_rows
@@ -96,6 +97,7 @@ class Learnt:
         return {**own, "plan": self.plan.to_json(), "measured": asdict(self.measured), "passes": asdict(self.passes)}
 
     @classmethod
+    @from_log("what triggers have shown")
     def from_json(cls, data: Mapping[str, Any]) -> Learnt:
         rest = {name: value for name, value in data.items() if name not in _PARTS}
         return cls(FlatPlan.from_json(data["plan"]), Measured(**data["measured"]), Passes(**data["passes"]), **rest)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from headrace.engine.definition import Definition
 from headrace.errors import CorruptFileError
+from headrace.relation.from_log import REPAIR, from_log
 from headrace.relation.schema import TableSchema
-from headrace.runtime.log import REPAIR
-
-T = TypeVar("T")
 
 
 def table_of(name: str, data: Any) -> TableSchema:
     """The schema of a table."""
-    schema = _read("table", name, TableSchema.from_json, data)
+    schema = from_log(f"the definition of table {name!r}")(TableSchema.from_json)(data)
     if schema.name != name:
         raise CorruptFileError(f"the definition of table {name!r} is of table {schema.name!r}", way_out=REPAIR)
     return schema
@@ -23,14 +20,4 @@ def table_of(name: str, data: Any) -> TableSchema:
 
 def view_of(name: str, data: Any) -> Definition:
     """The definition of a view."""
-    return _read("view", name, Definition.from_json, data)
-
-
-def _read(what: str, name: str, read: Callable[[Any], T], data: Any) -> T:
-    try:
-        return read(data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise CorruptFileError(
-            f"the definition of {what} {name!r} in the log cannot be read: {type(error).__name__}: {error}",
-            way_out=REPAIR,
-        ) from error
+    return from_log(f"the definition of view {name!r}")(Definition.from_json)(data)

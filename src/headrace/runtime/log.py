@@ -19,12 +19,12 @@ from typing import Any
 
 from headrace.errors import CorruptFileError, HeadraceError
 from headrace.relation import disk
+from headrace.relation.from_log import REPAIR
 from headrace.relation.schema import check_name
 from headrace.runtime.location import Location, write_atomically, write_once
 
 CHECKPOINT_EVERY = 64
 COMMIT, CHECKPOINT, SYNCED = ".commit", ".checkpoint", ".synced"
-REPAIR = "`headrace repair LOCATION` goes back to the last state that is whole; or restore the location from a backup"
 RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
 PENDING = "pending/"  # begins the names of arrangements of changes that wait at an inlet of a view
 FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
@@ -149,8 +149,11 @@ class Record:
         for name in ("dropped", "removed", "published"):
             data[name] = tuple(str(one) for one in data.get(name, ()))
         for name, kind in _KINDS.items():
-            if not isinstance(data.get(name, kind()), kind):
+            found = data.get(name)
+            if not isinstance(found, kind) and (found is not None or (name in data and name not in _MAY_BE_NONE)):
                 raise ValueError(f"its {name} are no {kind.__name__}")
+        if not all(isinstance(view, str) for view in data.get("unmerged") or ()):
+            raise ValueError("its unmerged views are no names")
         for aside in (data.get("quarantine", {}), data.get("late", {})):
             for file in (file for files in aside.values() for file in files):
                 if not isinstance(file, str) or not _ASIDE.fullmatch(file):
@@ -163,8 +166,10 @@ class Record:
 
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "views", "sources", "quarantine", "summary", "watermarks", "late", "rates"), dict),
-    **dict.fromkeys(("goals", "learnt", "unkept"), dict),
+    **dict.fromkeys(("goals", "learnt", "unkept", "shared", "memory"), dict),
+    **dict.fromkeys(("unshared", "unmerged"), list),
 }
+_MAY_BE_NONE = ("shared", "memory", "unshared", "unmerged")
 
 
 def _integer(value: Any) -> int:

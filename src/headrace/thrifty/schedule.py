@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from headrace.relation.from_log import from_log
 from headrace.thrifty.goal import AtWindowEnd, Budget, Every, EveryRows, Freshness, Manual, OnRefresh, TargetLag
 
 _NEWS = 0.3  # the weight of the last trigger in averages
@@ -79,6 +80,7 @@ class Progress:
         return asdict(self)
 
     @classmethod
+    @from_log("how far a view with a goal is")
     def from_json(cls, data: Mapping[str, Any]) -> Progress:
         return cls(**data)
 

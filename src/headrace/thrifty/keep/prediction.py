@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.relation.from_log import from_log
 from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.tail import REMEMBERED, next_of
 
@@ -113,6 +114,7 @@ class Prediction:
         }
 
     @classmethod
+    @from_log("what is expected of tables")
     def from_json(cls, data: Mapping[str, Any]) -> Prediction:
         if not data:
             return cls()

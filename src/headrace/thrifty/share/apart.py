@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headrace.relation.from_log import from_log
+
 Operator = tuple[str, int]
 """An operator of a view: the name of the view, and the number of the operator in the view's own tree."""
 
@@ -54,6 +56,7 @@ class Apart:
         return asdict(self)
 
     @classmethod
+    @from_log("what was taken apart")
     def from_json(cls, data: Mapping[str, Any]) -> Apart:
         """The same from values that the log has kept."""
         parts = tuple(tuple((view, number) for view, number in part) for part in data["parts"])
