@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import CorruptFileError, StorageError
-from headrace.relation import runfile
+from headrace.relation import disk, runfile
 from headrace.relation.run import Run, merge
 from headrace.relation.storedrun import StoredRun
 from headrace.relation.types import SqlType
@@ -299,6 +299,10 @@ def test_a_location_that_is_not_there_is_a_storage_error(tmp_path):
         runfile.write(a_run(3), tmp_path / "nowhere" / "a.run")
 
 
-def test_a_file_that_cannot_be_read_is_a_storage_error_not_a_damaged_file(tmp_path):
-    with pytest.raises(StorageError, match="could not be read: Is a directory"):
-        runfile.read(tmp_path)
+def test_a_file_that_cannot_be_read_is_a_storage_error_not_a_damaged_file(tmp_path, monkeypatch):
+    def opened(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(disk, "opened", opened)
+    with pytest.raises(StorageError, match="could not be read: Permission denied"):
+        runfile.read(tmp_path / "a.run")

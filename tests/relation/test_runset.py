@@ -179,3 +179,12 @@ def test_damage_is_found_before_it_is_believed(tmp_path: Path) -> None:
     assert RunSet([runfile.read(path)]).lookup(COUNT, near)[0].tolist() == [10]
     with pytest.raises(CorruptFileError, match="do not match their checksums"):
         RunSet([runfile.read(path)]).lookup(COUNT, np.array([[2000]], np.uint64))
+
+
+def test_what_was_found_is_not_continued_in_a_run_of_narrower_keys() -> None:
+    """A search for keys of three words would read beyond those of a run that has two."""
+    wide, narrow = (Run(np.ones((width, 1), np.uint64), (np.ones(1, np.int64),)) for width in (3, 2))
+    runs, probes = RunSet([wide]), np.ones((3, 1), np.uint64)
+    assert runs.find(probes).shape[1] == 1
+    assert runs.with_run(wide)._last is not None
+    assert runs.with_run(narrow)._last is None

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.errors import PySparkException
 
 from headrace.engine import frames
 from headrace.factorized.answers import MOMENTS, MomentsAnswer
@@ -266,6 +265,8 @@ class Recomputer:
         store: Callable[[DataFrame], BucketResult],
     ) -> BucketResult:
         """Have a view's statement answered over its tables, and the answer stored."""
+        from pyspark.errors import PySparkException
+
         from headrace.engine.step_runner import translating_spark_errors
 
         root, buckets = str(self._store.location.root), self._store.settings.buckets

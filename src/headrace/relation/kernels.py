@@ -413,18 +413,6 @@ def expand(first: Positions, last: Positions, positions: Positions, owners: Posi
 
 
 @_jit
-def are_ends(ends: NDArray[np.int64], lows: Positions, highs: Positions, size: int) -> bool:
-    """Tell whether texts from each low up to its high may end at `ends`: they never go back, nor beyond `size`."""
-    for k in range(len(lows)):
-        before = np.int64(0)
-        for i in range(lows[k], highs[k] + 1):
-            if ends[i] < before or ends[i] > size:
-                return False
-            before = ends[i]
-    return True
-
-
-@_jit
 def checksums(data: NDArray[np.uint64], block: int, which: Positions, out: NDArray[np.uint64]) -> None:
     """Compute the checksum of the given blocks of words; four lanes keep the multiplier busy."""
     for k in range(len(which)):

@@ -88,7 +88,8 @@ class RunSet(Sequence[AnyRun]):
         out = RunSet([*self.runs, run], homes, self.buckets, self.router)
         if self.runs:
             out._table = self._table + _Table.of([run], None if homes is None else [-1])
-        if self._last is not None:  # whoever looks for the same keys again has only one run to search
+        # Whoever looks for the same keys again has only one run to search, unless its keys have another width.
+        if self._last is not None and self._last[0].shape[0] <= run.words.shape[0]:
             probes, found = self._last
             more = RunSet([run]).find(probes)
             more[0] = len(self.runs)
@@ -251,7 +252,7 @@ class RunSet(Sequence[AnyRun]):
 
     def _refuse_width(self, width: int) -> None:
         for run in self.runs:
-            if run.words.shape[0] < width:
+            if run.rows and run.words.shape[0] < width:
                 name = run.name if isinstance(run, StoredRun) else "a run in memory"
                 raise corrupt(name, f"its keys have {run.words.shape[0]} words, and {width} are looked for")
 
@@ -292,7 +293,7 @@ class _Table:
     ready: dict[str, NDArray[np.uint64]]  # per part, the addresses of the flags of blocks
     wanted: NDArray[np.uint64]
     widths: tuple[int, ...]  # how many words a key has
-    least_width: float
+    least_width: float  # of those that have rows
     kinds: frozenset[tuple[str, ...]]  # the types of payloads that runs from files have
     held: tuple[Place, ...]
 
@@ -308,7 +309,8 @@ class _Table:
         wanted = np.ascontiguousarray(places[:, probing.WANTED])
         widths = tuple(run.words.shape[0] for run in runs)
         kinds = frozenset(run.kinds for run in runs if isinstance(run, StoredRun))
-        return cls(places, payload, ready, wanted, widths, min(widths, default=math.inf), kinds, held)
+        least = min((run.words.shape[0] for run in runs if run.rows), default=math.inf)
+        return cls(places, payload, ready, wanted, widths, least, kinds, held)
 
     def __add__(self, other: _Table) -> _Table:
         if not other.held or not self.held:

@@ -94,7 +94,7 @@ class StoredRun:
 
     def find(self, probes: Words) -> tuple[Positions, Positions]:
         """Find the stretch [first, last) of keys that begin with each probe. Reads all keys; `runset` reads a few."""
-        if probes.shape[0] > self.meta["words"]:
+        if self.rows and probes.shape[0] > self.meta["words"]:
             raise corrupt(self.name, f"its keys have {self.meta['words']} words, and {probes.shape[0]} are looked for")
         self._ensure("words", np.arange(self.fences.shape[1]))
         return Run(self.words, ()).find(probes)
@@ -237,7 +237,7 @@ class StoredRun:
             return
         at += has_validity
         size = self.meta["spans"][at + 1][1] if has_data[0] else 0
-        if not kernels.are_ends(self._buffer(at).view(np.int64), lows, highs, size):
+        if not _are_ends(self._buffer(at).view(np.int64), lows, highs, size):
             raise corrupt(self.name, f"the texts of column {column['name']} do not end where they may")
 
     def check_fits(self, group: Group) -> None:
@@ -274,3 +274,13 @@ class StoredRun:
                 self.name, f"{len(wrong)} of its blocks do not match their checksums (the first is block {wrong[0]})"
             )
         self.verified[blocks] = True
+
+
+def _are_ends(ends: NDArray[np.int64], lows: Positions, highs: Positions, size: int) -> bool:
+    """Whether texts from each low up to its high may end at `ends`: they never go back, nor beyond `size`."""
+    gaps = np.flatnonzero(lows[1:] != highs[:-1])
+    for low, high in zip(lows[np.append(0, gaps + 1)], highs[np.append(gaps, -1)], strict=True):
+        part = ends[low : high + 1]
+        if part[0] < 0 or part[-1] > size or (part[1:] < part[:-1]).any():
+            return False
+    return True
