@@ -8,9 +8,7 @@ PEERS := flink pathway
 PEER_PYTHONS := python3.11 python3.12 python3.10 $(PYTHON)
 BIN := .venv/bin
 WORKERS ?= 2
-# Damaged locations that are opened: many by `make fuzz`, few in every test run.
 CASES ?= 10000
-FEW_CASES ?= 40
 # Workers of a test run, each with a Spark session of its own; what measures time runs alone, after them.
 SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -27,7 +25,7 @@ check: lint ## lint, then the tests that tell most in a few minutes
 	$(BIN)/python -m pytest --tier=check $(SIDE_BY_SIDE)
 
 test: lint ## lint, then run all tests
-	HEADRACE_FUZZ=$(FEW_CASES) $(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest -m serial
 
 fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of them

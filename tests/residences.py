@@ -5,9 +5,9 @@ from __future__ import annotations
 import headrace as hr
 from headrace.engine.reader import Reader
 from headrace.relation.residence import Residence, first_word
-from headrace.runtime.log import RECENT
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import table_arrangement, view_arrangement
+from headrace.runtime.record import RECENT
 
 
 def misplaced(engine: hr.Engine) -> list[str]:

@@ -17,7 +17,7 @@ from headrace.errors import SchemaError, StorageError
 from headrace.relation.schema import Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.runtime.location import Location
-from headrace.runtime.log import BucketState, RunRef
+from headrace.runtime.record import BucketState, RunRef
 
 
 class Kernel:

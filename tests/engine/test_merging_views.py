@@ -21,7 +21,8 @@ from headrace.engine import merging_views
 from headrace.engine.sharing import Sharing
 from headrace.engine.state_maker import StateMaker
 from headrace.runtime import filling
-from headrace.runtime.log import BucketState, RunRef, Snapshot
+from headrace.runtime.log import Snapshot
+from headrace.runtime.record import BucketState, RunRef
 
 LOWEST = f"SELECT s.city, MIN(o.price) AS least FROM {JOIN} GROUP BY s.city"
 

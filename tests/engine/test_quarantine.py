@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.engine import quarantine
 from headrace.engine.step_runner import StepRunner, translating_spark_errors
-from headrace.errors import BadRowsError, StepFailedError, StorageError
+from headrace.errors import BadRowsError, CorruptFileError, StepFailedError, StorageError
 from headrace.relation.change import SHOWN
 from headrace.relation.schema import DIFF
 from headrace.runtime import spark as spark_executor
@@ -212,3 +214,23 @@ def test_a_row_of_several_windows_is_named_once(spark: SparkSession, tmp_path: P
         step = engine.apply({"t": rows}, on_bad_rows="quarantine")
         assert (step.rows, step.quarantined) == ({"t": 2}, {"t": 2})
         assert engine.quarantine("t").num_rows == 2  # the same row twice
+
+
+def test_no_damage_of_a_file_of_bad_rows_is_an_error_of_arrow(spark: SparkSession, tmp_path: Path) -> None:
+    """They are counted without being read, so a flipped bit may be met by Arrow before any checksum is."""
+    with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as engine:
+        engine.table("t", "id BIGINT, x DOUBLE, name STRING", key="id")
+        rows = pa.table({"id": pa.array([None, None], pa.int64()), "x": [1.0, 2.0], "name": ["a", None]})
+        engine.apply({"t": rows}, on_bad_rows="quarantine")
+        (path,) = (tmp_path / "s" / "quarantine").iterdir()
+        data = path.read_bytes()
+        for at in range(len(data)):
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << at % 8
+            path.write_bytes(flipped)
+            with suppress(CorruptFileError):
+                quarantine.count([path])
+            with pytest.raises(CorruptFileError):
+                engine.quarantine("t")
+        path.write_bytes(data)
+        assert (quarantine.count([path]), engine.quarantine("t").num_rows) == (2, 2)

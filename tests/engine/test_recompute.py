@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 import headrace as hr
 from headrace.errors import SchemaError, StepFailedError, UnsupportedSQLError
+from headrace.runtime import replacing_job
 from headrace.testing.oracle import Oracle, assert_same
 
 SALES = "id BIGINT, item STRING, shop INT, units INT, price DECIMAL(8,2), extra STRING NOT NULL"
@@ -139,6 +141,25 @@ def test_a_query_that_fails_fails_its_step(engine: hr.Engine) -> None:
     engine.sync()
     files = {path.name for path in (engine.location / "runs").iterdir()}
     assert files == engine._store.snapshot.files()
+
+
+def test_a_query_that_fails_says_why_where_spark_names_the_lost_worker(
+    engine: hr.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The expression and the worker that reads rows for it fail together; Spark may tell of the worker only."""
+    engine.view("v", "SELECT 10 / (units - 7) AS x FROM sales", refresh="full")
+    lost: list[bool] = []
+
+    def replace_rows(*given: object) -> object:
+        lost.append(True)
+        raise SparkRuntimeException("Python worker exited unexpectedly (crashed)")
+
+    monkeypatch.setattr(replacing_job, "replace_rows", replace_rows)
+    with pytest.raises(StepFailedError, match="DIVIDE_BY_ZERO"):
+        engine.apply({"sales": sales((9, "tea", 1, 7, None))})
+    with pytest.raises(StepFailedError, match="Python worker exited unexpectedly"):
+        engine.apply({"sales": sales((9, "tea", 1, 8, None))})  # there is no other reason
+    assert (lost, engine.step) == ([True, True], 0)
 
 
 PATH = "SELECT a, x, b, y, z FROM r JOIN s USING (b) JOIN t ON s.c = t.c"

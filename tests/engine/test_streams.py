@@ -15,6 +15,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace as hr
+from headrace.engine import durability
+from headrace.engine.store import Store
 from headrace.errors import BadRowsError, SchemaError
 
 DDL = "id BIGINT, shop STRING, price DOUBLE"
@@ -56,6 +58,27 @@ def test_process_available_makes_one_step_a_micro_batch(spark: SparkSession, tmp
         assert engine.step == 4
         assert engine.views["by_shop"].to_pandas()["n"].sum() == 40
         assert engine.status()["sources"] == {"sales": 3}
+
+
+def test_a_micro_batch_is_safe_before_spark_notes_it_as_done(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut might keep Spark's note and lose the step, and the rows would not come again."""
+    monkeypatch.setattr(durability, "SYNC_SECONDS", 3600.0)
+    monkeypatch.setattr(durability, "MOST_SECONDS", 3600.0)
+    for number in range(3):
+        write_file(tmp_path / "in", number)
+    noted, sync = [], Store.sync
+
+    def synced(store: Store) -> None:
+        sync(store)
+        assert store._log.synced == store.snapshot.version
+        noted.append(len(list((tmp_path / "state" / "checkpoints" / "sales" / "commits").glob("[0-9]*"))))
+
+    monkeypatch.setattr(Store, "sync", synced)
+    with open_engine(spark, tmp_path / "state", tmp_path / "in") as engine:
+        engine.process_available()
+        assert noted == [0, 1, 2]
 
 
 def test_start_and_stop(spark: SparkSession, tmp_path: Path) -> None:

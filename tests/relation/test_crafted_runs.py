@@ -115,6 +115,7 @@ LIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no buckets": lambda meta: meta.update(buckets=False),
     "buckets that are none": lambda meta: meta.update(buckets={}),
     "a last key that is longer": lambda meta: meta["last"].append(1),
+    "a last key of lists": lambda meta: meta.update(last=[[1], [2]]),
     "a last key that is no number": lambda meta: meta.update(last=["x", "y"]),
     "something else": lambda meta: meta.update(other=1),
     "deep": lambda meta: meta.update(values=[[[[[[[]]]]]]]),

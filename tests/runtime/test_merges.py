@@ -13,9 +13,9 @@ from headrace.relation.run import Run
 from headrace.rings import COUNT, Compensated, Integer, Product
 from headrace.runtime import merges, runwriter
 from headrace.runtime.location import Location
-from headrace.runtime.log import RECENT, BucketState, RunRef
 from headrace.runtime.merges import Kind, Merge, Merging, Replacement, merge_owed
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.record import RECENT, BucketState, RunRef
 from headrace.runtime.runwriter import RunWriter
 
 BUCKETS = 3

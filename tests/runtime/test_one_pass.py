@@ -13,7 +13,8 @@ from tests.residences import misplaced
 
 import headrace as hr
 from headrace.runtime import merges, one_pass
-from headrace.runtime.log import RECENT, CommitLog
+from headrace.runtime.log import CommitLog
+from headrace.runtime.record import RECENT
 
 SQL = "SELECT shop, COUNT(*) AS n, SUM(x) AS x, MAX(x) AS most FROM t GROUP BY shop"
 

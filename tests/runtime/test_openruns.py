@@ -6,8 +6,8 @@ import numpy as np
 
 from headrace.relation import runfile
 from headrace.relation.run import Run
-from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OpenRuns
+from headrace.runtime.record import BucketState, RunRef
 
 
 def a_bucket(root: Path, rows: int, files: int) -> BucketState:

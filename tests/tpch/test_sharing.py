@@ -11,8 +11,8 @@ from tests.tpch.recording import register
 
 import headrace as hr
 from headrace.datasets import TPCH_SCHEMAS, refresh_steps, tpch_tables
-from headrace.runtime.log import BucketState
 from headrace.runtime.program import table_arrangement
+from headrace.runtime.record import BucketState
 
 STRATEGY = "operators"
 TWELVE = [Query(f"q{number}") for number in (1, 2, 3, 4, 5, 9, 13, 15, 16, 18, 21, 22)]  # among them, all tables

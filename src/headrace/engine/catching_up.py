@@ -17,9 +17,10 @@ from headrace.relation.change import ChangeBatch
 from headrace.relation.layout import TableLayout
 from headrace.runtime.filling import columns_read, narrowed
 from headrace.runtime.inline import run_inline
-from headrace.runtime.log import RunRef, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, table_arrangement
+from headrace.runtime.record import RunRef
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from headrace.operators.dropping import Holding
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements
 from headrace.runtime.program import arrangements_kept, view_arrangement
+from headrace.runtime.record import Arrangements
 from headrace.thrifty.keep.actions import Op
 from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.selection import Key, cost_of, states_of

@@ -24,12 +24,12 @@ from headrace.engine.access import Access, SparkSide
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
+from headrace.engine.definitions import Definitions
 from headrace.engine.expectations import announced_of, said_of
-from headrace.engine.failed import STALE_WHILE_READING, FailedViews, check_fillable_again, is_stale, state_of
+from headrace.engine.failed import state_of
 from headrace.engine.goals import check_goal
 from headrace.engine.handles import Table, View
 from headrace.engine.inputs import columns_of
-from headrace.engine.kinds import handle_class
 from headrace.engine.maintenance import Maintenance
 from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_definition, chain_sql, matrix_columns
 from headrace.engine.merging_views import MergingViews
@@ -41,13 +41,12 @@ from headrace.engine.products import inputs_of
 from headrace.engine.recompute import Recomputer
 from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
 from headrace.engine.scheduler import Scheduler
-from headrace.engine.sharing import Sharing, shared_from_json, shared_to_json
+from headrace.engine.sharing import Sharing, shared_to_json
 from headrace.engine.sharing_report import engine_report
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
-from headrace.engine.stored_definitions import table_of, view_of
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
 from headrace.errors import BadRowsError, HeadraceError
@@ -57,7 +56,7 @@ from headrace.relation.duration import Duration
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
 from headrace.rings import registry
 from headrace.runtime.location import SQL_SETTINGS
-from headrace.runtime.log import Record, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
 from headrace.thrifty.keep.sizes import bytes_of
@@ -125,20 +124,16 @@ class Engine:
             with_spark = SparkSide(spark, self._sql.spark, self._planner, self._calibration)
             self._access = Access(self._catalogue, self._store, with_spark, self)
             self._streams: Any = None
-            for name, definition in self._store.snapshot.tables.items():
-                self._add_table(table_of(name, definition))
-            self._failed = FailedViews()
-            stale = self._open_views(self._store.snapshot.views)
-            left_out = self._store.snapshot.unkept.items()
-            self._catalogue.share(self._failed.without(shared_from_json(self._store.snapshot.shared)))
-            self._catalogue.leave_out({name: parts for name, parts in left_out if name in self._catalogue.holders})
+            self._definitions = Definitions(self._catalogue, self._store, self._sql, self._planner, self._access)
+            self._failed = self._definitions.failed
+            stale = self._definitions.open()
             self._maintenance.memory.budget = bytes_of(memory_budget)
             know = self._access.statistics
             self._sharing = Sharing(self._catalogue, self._store, self._maintenance, know, sharing)
         except BaseException:
             self._store.close()
             raise
-        self._store.before_commit = self._marked
+        self._store.before_commit = self._definitions.marked
         self._store.followed = self._followed
         registry.watch(self._catalogue)  # the rings of its views keep their names while it is open
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
@@ -269,7 +264,7 @@ class Engine:
             if not self._catalogue.same_table(definition):
                 self._failed.check_free(name)
                 self._store.commit(self._store.next_record(tables={name: definition.to_json()}))
-                self._add_table(definition)
+                self._definitions.add_table(definition)
             return self._catalogue.table(name)
 
     def view(
@@ -473,7 +468,7 @@ class Engine:
             self._failed.check_free(name)
             if self._catalogue.same_view(name, definition):
                 return self._catalogue.handles[name]
-            planned = self._plan(name, definition)
+            planned = self._definitions.plan(name, definition)
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
             return self._filled(name, planned)
@@ -487,7 +482,7 @@ class Engine:
         later = self._merging.postponed(name, planned)
         stored = {name: planned.definition.to_json()}
         self._store.commit(self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later))
-        handle = self._add_view(name, planned)
+        handle = self._definitions.add_view(name, planned)
         if later is None:
             self._merging.update(fresh=[name])
         self._maintenance.memory.rebalance()
@@ -513,7 +508,7 @@ class Engine:
                     shared=shared_to_json(self._catalogue.shared_without(name)),
                 )
             )
-            self._forget(name)
+            self._definitions.forget(name)
             stored_plans.remove(self._store, name)
             self._sharing.forget(name)
             self._merging.update(fresh=())
@@ -773,59 +768,15 @@ class Engine:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _open_views(self, definitions: Mapping[str, Any]) -> dict[str, PlannedView]:
-        """Plan the views of the location; returns those that have to be filled again before they answer."""
-        stale = {}
-        for name, said in definitions.items():
-            try:
-                planned = self._plan(name, view_of(name, said))
-                if not is_stale(said):
-                    self._add_view(name, planned)
-                elif self._store.read_only:
-                    raise STALE_WHILE_READING
-                else:
-                    check_fillable_again(name, planned, self._catalogue.schemas)
-                    stale[name] = planned
-            except HeadraceError as error:
-                self._failed.add(name, said, error)
-        return stale
-
     def _followed(self, before: Snapshot, after: Snapshot) -> None:
-        """Take over the definitions of the engine that writes."""
-        if after.defines_what(before):
-            return
         with self._lock:
-            for name in before.views.keys() - after.views.keys() | before.tables.keys() - after.tables.keys():
-                self._forget(name)
-            for name, said in after.tables.items():
-                if said != before.tables.get(name):
-                    self._add_table(table_of(name, said))
-            for name, said in after.views.items():
-                if said == before.views.get(name):
-                    continue
-                is_same = name in before.views and said["request"] == before.views[name]["request"]
-                if is_same and name not in self._failed and not is_stale(said):
-                    self._catalogue.replan({name: self._plan(name, view_of(name, said))})
-                else:
-                    self._forget(name)
-                    self._open_views({name: said})
-            self._catalogue.share(self._failed.without(shared_from_json(after.shared)))
-            kept = self._catalogue.holders
-            self._catalogue.leave_out({name: parts for name, parts in after.unkept.items() if name in kept})
-
-    def _forget(self, name: str) -> None:
-        self._failed.remove(name)
-        self._catalogue.remove(name)
-        self._sql.unregister(name)
+            self._definitions.follow(before, after)
 
     def _fill_again(self, name: str, planned: PlannedView) -> None:
         try:
             self._filled(name, planned)
         except HeadraceError as error:
             self._failed.add(name, self._store.snapshot.views[name], error)
-
-    def _marked(self, record: Record, before: Snapshot) -> Record:
-        return self._failed.out_of_date(record, before, shared_to_json(self._catalogue.shared))
 
     def _discard(self, what: str, table: str) -> None:
         with self._lock:
@@ -860,19 +811,6 @@ class Engine:
             self._unshare()
         if self._maintenance.memory.idleness.is_due():
             self._maintenance.memory.rebalance()
-
-    def _add_table(self, schema: TableSchema) -> None:
-        self._sql.register(schema.name, [(c.name, c.type, c.nullable) for c in schema.columns])
-        self._catalogue.add_table(schema, lambda layout: Table(self._access, layout))
-
-    def _add_view(self, name: str, planned: PlannedView) -> Handle:
-        if not self._store.read_only:
-            stored_plans.write(self._store, name, planned)
-        kind = handle_class(planned.definition.kind)
-        return self._catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
-
-    def _plan(self, name: str, definition: Definition) -> PlannedView:
-        return self._planner.plan(name, definition, self._access.statistics())
 
     def _sources(self) -> Any:
         if self._streams is None:

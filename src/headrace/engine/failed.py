@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, SchemaError, StorageError
-from headrace.runtime.log import PENDING, Record, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.runtime.program import final_arrangement, view_arrangement
+from headrace.runtime.record import PENDING, Record
 
 if TYPE_CHECKING:
     from headrace.engine.definition import PlannedView
@@ -58,33 +59,33 @@ class FailedViews:
     """The views that one engine could not open."""
 
     def __init__(self) -> None:
-        self._definitions: dict[str, Mapping[str, Any]] = {}
-        self._handles: dict[str, FailedView] = {}
+        self._found: dict[
+            str, tuple[Mapping[str, Any], FailedView]
+        ] = {}  # definitions, as the log has them, and handles
 
     def __contains__(self, name: str) -> bool:
-        return name in self._handles
+        return name in self._found
 
     @property
     def handles(self) -> dict[str, FailedView]:
         """The handle of each."""
-        return dict(self._handles)
+        return {name: handle for name, (_, handle) in self._found.items()}
 
     def reasons(self) -> dict[str, str]:
         """Why each of them could not be opened."""
-        return {name: handle.problem for name, handle in self._handles.items()}
+        return {name: handle.problem for name, handle in self.handles.items()}
 
     def add(self, name: str, definition: Mapping[str, Any], why: HeadraceError) -> None:
         """Take note of a view that could not be opened."""
-        self._definitions[name], self._handles[name] = definition, FailedView(name, why)
+        self._found[name] = definition, FailedView(name, why)
 
     def remove(self, name: str) -> None:
         """Forget a view that has been dropped."""
-        self._definitions.pop(name, None)
-        self._handles.pop(name, None)
+        self._found.pop(name, None)
 
     def check_free(self, name: str) -> None:
         """Refuse a new table or view with the name of one that could not be opened."""
-        taken = {other.lower(): other for other in self._handles}
+        taken = {other.lower(): other for other in self._found}
         if name.lower() in taken:
             raise SchemaError(
                 f"view {taken[name.lower()]!r} exists, and could not be opened",
@@ -94,36 +95,37 @@ class FailedViews:
     def check_unused(self, table: str) -> None:
         """Refuse to drop a table that one of them reads, as far as the text of its definition tells."""
         word = re.compile(rf"\b{re.escape(table)}\b", re.IGNORECASE)
-        users = [name for name, said in self._definitions.items() if word.search(json.dumps(said))]
+        users = [name for name, (said, _) in self._found.items() if word.search(json.dumps(said))]
         if users:
             raise SchemaError(f"table {table!r} is used by {', '.join(users)}", way_out="drop these first")
 
-    def without(self, shared: Mapping[str, Shared]) -> dict[str, Shared]:
-        """Shared subplans without the views that could not be opened."""
-        found = dict(shared)
-        for name in self._handles:
-            found = {subplan: one.without(name) for subplan, one in found.items()}
-        return found
-
-    def out_of_date(self, record: Record, before: Snapshot, shared: Mapping[str, Any]) -> Record:
+    def out_of_date(self, record: Record, before: Snapshot, shared: Callable[[], dict[str, Any]]) -> Record:
         """A record that says of these views that it does not follow them: if it is a step, or changes what is shared.
 
         Parameters
         ----------
-        shared : the subplans that views share, without these views, as the log has them.
+        shared : makes the subplans that views share, without these views, as the log has them.
         """
-        fresh = [name for name in self._handles if not is_stale(before.views[name])]
+        fresh = [name for name in self._found if not is_stale(before.views[name])]
         if not fresh or (record.step <= before.step and record.shared is None):
             return record
-        marked = {name: {**self._definitions[name], _STALE: True} for name in fresh}
+        marked = {name: {**self._found[name][0], _STALE: True} for name in fresh}
         gone = [part for name in fresh for part in state_of(name, before)]
         return replace(
             record,
             views=record.views | marked,
             dropped=(*record.dropped, *gone),
             unkept=record.unkept | {name: {} for name in fresh},
-            shared=dict(shared) if record.shared is None else record.shared,
+            shared=shared() if record.shared is None else record.shared,
         )
+
+
+def without(shared: Mapping[str, Shared], views: Iterable[str]) -> dict[str, Shared]:
+    """Shared subplans without some of their readers."""
+    found = dict(shared)
+    for view in views:
+        found = {name: one.without(view) for name, one in found.items()}
+    return found
 
 
 def is_stale(definition: Mapping[str, Any]) -> bool:
@@ -148,7 +150,9 @@ def check_fillable_again(name: str, view: PlannedView, tables: Mapping[str, Tabl
         )
 
 
-STALE_WHILE_READING = StorageError(
-    "steps have gone on while it could not be opened, so its state is out of date",
-    way_out="open the location for writing once: then it is filled again from its tables",
-)
+def stale_while_reading() -> StorageError:
+    """The error for a view that only an engine that writes can fill again."""
+    return StorageError(
+        "steps have gone on while it could not be opened, so its state is out of date",
+        way_out="open the location for writing once: then it is filled again from its tables",
+    )

@@ -20,9 +20,9 @@ from headrace.relation.reading import read_rows
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, STEP, Column, ddl
 from headrace.relation.types import SqlType
-from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import arrow_schema, final_arrangement, table_arrangement, view_arrangement
+from headrace.runtime.record import Arrangements, BucketState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

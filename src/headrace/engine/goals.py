@@ -28,8 +28,8 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.native import NeedsCatalyst
 from headrace.runtime.flushing import flush
 from headrace.runtime.jvm import java_cpu
-from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, Flush, Holding, Program, view_arrangement
+from headrace.runtime.record import Arrangements
 from headrace.runtime.spark import jobs_of
 from headrace.thrifty.cost import time_text
 from headrace.thrifty.goal import FAIL, AtWindowEnd, Budget, FinalWork, Freshness

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.engine import stored_plans
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Catalogue
-from headrace.engine.failed import STALE_WHILE_READING, is_stale
+from headrace.engine.failed import is_stale, stale_while_reading, without
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
 from headrace.engine.opening import AUTO, location_at
@@ -63,10 +63,7 @@ class Look:
             except HeadraceError as error:
                 failed[name] = str(error)
         if failed:
-            shared = shared_from_json(self._store.snapshot.shared)
-            for name in failed:
-                shared = {subplan: one.without(name) for subplan, one in shared.items()}
-            self._catalogue.share(shared)
+            self._catalogue.share(without(shared_from_json(self._store.snapshot.shared), failed))
         return failed
 
     def verify(self) -> list[str]:
@@ -101,9 +98,8 @@ class _Views(Mapping[str, "Handle"]):
         said = self._store.snapshot.views[name]
         definition = view_of(name, said)
         if is_stale(said):
-            raise StorageError(
-                f"view {name!r} is out of date: {STALE_WHILE_READING.what}", way_out=STALE_WHILE_READING.way_out
-            )
+            stale = stale_while_reading()
+            raise StorageError(f"view {name!r} is out of date: {stale.what}", way_out=stale.way_out)
         planned = stored_plans.read(self._store, name, definition)
         kind = handle_class(definition.kind)
         handle = self._access.catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))

@@ -38,13 +38,13 @@ from headrace.operators.traffic import traffic_numbers
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.product import ProductBatch
 from headrace.runtime.aside import Aside, AsideWriter
-from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
     table_arrangement,
     view_arrangement,
 )
+from headrace.runtime.record import Arrangements, BucketState
 from headrace.thrifty.schedule import now
 from headrace.thrifty.statistics import watched
 

@@ -23,7 +23,8 @@ from headrace.engine.opening import AUTO, OFF
 from headrace.engine.sharing import Change, Sharing
 from headrace.engine.store import Store
 from headrace.errors import HeadraceError, StepFailedError
-from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.log import Snapshot
+from headrace.runtime.record import Arrangements
 from headrace.thrifty.share.apart import Apart
 
 FEW_ROWS = 50_000  # of tables: filling a subplan from so many takes less time than anybody notices

@@ -19,7 +19,7 @@ from headrace.factorized.answers import MOMENTS
 from headrace.factorized.mixed_answer import LEVELS, PAIRS
 from headrace.learn.learner import MIXED, Learner
 from headrace.learn.registry import model_of
-from headrace.runtime.log import BucketState
+from headrace.runtime.record import BucketState
 
 
 class Model(Covariance):

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from headrace.engine.definition import PlannedView, SqlAnswer
 from headrace.operators.dropping import holdings
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.runtime.program import (
     arrangements_kept,
     arrangements_waiting,
     pending_arrangement,
     view_arrangement,
 )
+from headrace.runtime.record import Arrangements
 from headrace.thrifty.share.fingerprint import fingerprints
 from headrace.thrifty.share.plan import Shared, given_to
 

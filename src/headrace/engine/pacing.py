@@ -23,8 +23,8 @@ from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Join
 from headrace.relation.from_log import from_log
 from headrace.runtime.inline import WORTH_THREADS
-from headrace.runtime.log import Arrangements
 from headrace.runtime.one_pass import most_rows
+from headrace.runtime.record import Arrangements
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.goal import Budget, Every, FinalWork, Freshness, TargetLag
 from headrace.thrifty.incrementability import SHARES

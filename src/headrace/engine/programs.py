@@ -15,7 +15,6 @@ from headrace.engine.definition import PlannedView
 from headrace.engine.store import Store
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements
 from headrace.runtime.program import (
     Flush,
     Program,
@@ -26,6 +25,7 @@ from headrace.runtime.program import (
     table_arrangement,
     why_catalyst,
 )
+from headrace.runtime.record import Arrangements
 
 
 class Programs:

@@ -14,7 +14,7 @@ from headrace.relation.schema import STEP, Column, TableSchema
 from headrace.relation.types import SqlType
 from headrace.runtime.aside import aside_columns
 from headrace.runtime.program import arrow_schema
-from headrace.runtime.recovery import aside_damage
+from headrace.runtime.recovery import aside_content
 
 T = TypeVar("T")
 
@@ -24,9 +24,7 @@ def read(schema: TableSchema, files: Iterable[Path]) -> pa.Table:
     wanted = arrow_schema([*aside_columns(schema), Column(STEP, SqlType("bigint"))])
 
     def rows(path: Path) -> pa.Table:
-        if wrong := aside_damage(path):
-            raise OSError(wrong)
-        found = pa.ipc.open_file(pa.py_buffer(disk.read(path))).read_all()
+        found = pa.ipc.open_file(pa.py_buffer(aside_content(path))).read_all()
         found.validate(full=True)
         return found.cast(wanted)
 
@@ -46,7 +44,7 @@ def _rows_in(path: Path) -> int:
 def _of(path: Path, read_file: Callable[[Path], T]) -> T:
     try:
         return read_file(path)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise CorruptFileError(
             f"quarantine file {path} is damaged: {error}", way_out="restore it from a backup"
         ) from error

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from headrace.relation import runfile
 from headrace.relation.storedrun import StoredRun
 from headrace.runtime.location import Location
-from headrace.runtime.log import Arrangements, BucketState, RunRef, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.runtime.merges import merge_owed
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
+from headrace.runtime.record import Arrangements, BucketState, RunRef
 from headrace.runtime.recovery import aside_damage, run_damage
 from headrace.thrifty.schedule import Progress, progress_of
 

@@ -34,9 +34,9 @@ from headrace.relation.runset import AnyRun
 from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
 from headrace.rings.covariance import Covariance
-from headrace.runtime.log import Arrangements, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, table_arrangement, view_arrangement
+from headrace.runtime.record import Arrangements, BucketState
 from headrace.runtime.replacing import Replacing
 from headrace.runtime.runwriter import RunWriter
 from headrace.thrifty.strategy import F_SQL

@@ -24,9 +24,9 @@ from headrace.plan.view import Shape
 from headrace.relation.columns import BATCH_ROWS
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF
-from headrace.runtime.log import Arrangements
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import view_arrangement
+from headrace.runtime.record import Arrangements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,8 @@ from headrace.operators.kernel import Traffic, ViewChange
 from headrace.operators.layout import GROUPS
 from headrace.operators.top import TopLayout
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements
 from headrace.runtime.program import view_arrangement
+from headrace.runtime.record import Arrangements
 from headrace.thrifty.observed import Base, Flow, Flushed, OperatorFlow
 
 

@@ -22,7 +22,7 @@ from headrace.engine.store import Store
 from headrace.engine.unsharing import taken_apart
 from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements
+from headrace.runtime.record import Arrangements
 from headrace.thrifty.schedule import LEARNING
 from headrace.thrifty.share.apart import Apart, still_apart
 from headrace.thrifty.share.benefit import Sample, Work, work_of

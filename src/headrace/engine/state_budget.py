@@ -21,8 +21,8 @@ from headrace.engine.idleness import Activity, Idleness
 from headrace.engine.store import Store
 from headrace.operators.dropping import holdings, needed
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements
 from headrace.runtime.program import BucketResult, view_arrangement
+from headrace.runtime.record import Arrangements
 from headrace.thrifty.keep.actions import Op, Request
 from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.policies import Policy, by_program, everything

@@ -24,8 +24,9 @@ from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, windows_of
 from headrace.errors import BadRowsError, SchemaError, StepFailedError
 from headrace.operators.tree_view import TreeView
-from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.runtime.program import BucketResult, Program, TableTask, arrangements_kept, table_arrangement
+from headrace.runtime.record import Arrangements
 from headrace.runtime.runwriter import discard
 from headrace.runtime.stages import run_later_stages
 from headrace.sql.catalyst import AnalysedView

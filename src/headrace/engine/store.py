@@ -20,9 +20,10 @@ from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 from headrace.runtime.location import Location, Settings
-from headrace.runtime.log import CommitLog, Record, RunRef, Snapshot
+from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.merges import Replacement
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.record import Record, RunRef
 from headrace.runtime.recovery import cut_back, recovered
 from headrace.runtime.runwriter import discard
 
@@ -106,7 +107,11 @@ class Store:
         if self.read_only and self._log.newest != self.snapshot.version:
             before = self.snapshot
             self.refresh()
-            self.followed(before, self.snapshot)
+            try:
+                self.followed(before, self.snapshot)
+            except BaseException:
+                self.snapshot = before  # the next call tries again
+                raise
 
     @property
     def latest(self) -> Reader:

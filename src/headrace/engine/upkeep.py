@@ -17,8 +17,8 @@ from typing import Any
 
 from headrace.engine.store import Store
 from headrace.errors import HeadraceError
-from headrace.runtime.log import PENDING, Arrangements, BucketState, Record
 from headrace.runtime.merges import Kind, Merge, Merging, Replacement, merge_owed
+from headrace.runtime.record import PENDING, Arrangements, BucketState, Record
 from headrace.runtime.runwriter import RunWriter
 
 MOST_RUNS = 48  # of a bucket; beyond this the next step merges first

@@ -23,9 +23,10 @@ from headrace.plan.view import Shape
 from headrace.relation.layout import TableLayout
 from headrace.relation.schema import TableSchema
 from headrace.runtime.closing import ClosingTask, close_bucket
-from headrace.runtime.log import Arrangements, Snapshot
+from headrace.runtime.log import Snapshot
 from headrace.runtime.one_pass import moved
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
+from headrace.runtime.record import Arrangements
 from headrace.runtime.runwriter import discard
 from headrace.runtime.spark import run_each
 from headrace.runtime.stages import each

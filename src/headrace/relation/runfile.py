@@ -141,17 +141,19 @@ def decode(data: NDArray[np.uint8], name: str, crc: int | None = None) -> Stored
         raise corrupt(name, "its header does not match its checksum")
     if crc is not None and crc != header_crc:
         raise corrupt(name, "it is not the run that the log names")
+    text = _text(data)
     try:
-        meta = FileLayout.read(_text(data), header_bytes, size - header_bytes)
+        meta = FileLayout.read(text, header_bytes, size - header_bytes)
     except ValueError as error:
         raise corrupt(name, str(error)) from error
-    return _stored(data, name, meta, header_bytes)
+    return _stored(data, name, meta, header_bytes, PREAMBLE.size + 4 + len(text))
 
 
 def decode_own(data: bytearray, name: str) -> StoredRun:
     """Read a run from bytes that this process has just made: there is nothing to check."""
     whole = np.frombuffer(data, np.uint8)
-    return _stored(whole, name, json.loads(_text(whole)), PREAMBLE.unpack_from(data)[1]).trusted()
+    text, header_bytes = _text(whole), PREAMBLE.unpack_from(data)[1]
+    return _stored(whole, name, json.loads(text), header_bytes, PREAMBLE.size + 4 + len(text)).trusted()
 
 
 def _text(data: NDArray[np.uint8]) -> bytes:
@@ -159,8 +161,8 @@ def _text(data: NDArray[np.uint8]) -> bytes:
     return data[PREAMBLE.size + 4 :][:length].tobytes()
 
 
-def _stored(data: NDArray[np.uint8], name: str, meta: dict[str, Any], header_bytes: int) -> StoredRun:
-    at = PREAMBLE.size + 4 + len(_text(data))
+def _stored(data: NDArray[np.uint8], name: str, meta: dict[str, Any], header_bytes: int, at: int) -> StoredRun:
+    """A run of which the header is known to be true; its fences begin at byte `at`."""
     width, fence_count = meta["words"], -(-meta["rows"] // FENCE_ROWS)
     fences = data[at : at + 8 * width * fence_count].copy().view(np.uint64).reshape(width, fence_count)
     at += fences.nbytes

@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -89,9 +89,10 @@ class FileLayout:
                 raise ValueError(f"its last key has {len(last)} words")
             fences = np.broadcast_to(np.uint64(0), (width, -(-rows // FENCE_ROWS)))  # how many there are, and not which
             layout = cls(rows, fences, last, payload, columns, sizes, with_buckets)
+            same = (layout._text, layout.header_bytes, layout._data_bytes) == (text, header_bytes, data_bytes)
         except (TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, HeadraceError) as error:
             raise ValueError(f"its header cannot be read: {error}") from error
-        if (layout._text, layout.header_bytes, layout._data_bytes) != (text, header_bytes, data_bytes):
+        if not same:
             raise ValueError("its header does not fit its size")
         return cast("dict[str, Any]", meta)
 
@@ -173,7 +174,12 @@ def dtype_text(column: NDArray[Any]) -> str:
 
 def kinds_of(group: Group) -> tuple[str, ...]:
     """The types of the payloads of a group, as `dtype_text` names those of columns."""
-    return tuple("".join(f"{width}" for width in dtype.shape) + dtype.base.str for dtype in group.dtypes)
+    return _named(tuple(group.dtypes))
+
+
+@lru_cache  # because it is asked for at every lookup
+def _named(dtypes: tuple[np.dtype[Any], ...]) -> tuple[str, ...]:
+    return tuple("".join(f"{width}" for width in dtype.shape) + dtype.base.str for dtype in dtypes)
 
 
 def payload_dtype(text: str) -> np.dtype[Any]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from headrace.operators.closed import Closing, close
 from headrace.relation.run import Run
-from headrace.runtime.log import BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, Program, final_arrangement, view_arrangement
+from headrace.runtime.record import BucketState, RunRef
 from headrace.runtime.runwriter import RunWriter
 from headrace.runtime.tasks import Held, store
 

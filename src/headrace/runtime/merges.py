@@ -18,9 +18,9 @@ from headrace.relation.run import Run
 from headrace.relation.run import merge as summed
 from headrace.rings import Group
 from headrace.runtime.location import Location
-from headrace.runtime.log import PENDING, RECENT, BucketState, RunRef
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import is_table
+from headrace.runtime.record import PENDING, RECENT, BucketState, RunRef
 from headrace.runtime.runwriter import RunWriter
 
 States = Mapping[int, BucketState]

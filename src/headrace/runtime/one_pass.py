@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from headrace.relation.residence import Residence, first_word
 from headrace.rings import Group
-from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.merges import Kind, Merge, Merging
 from headrace.runtime.pending import followers_in_one_pass, residences_of
 from headrace.runtime.program import BucketResult, Program, view_arrangement
+from headrace.runtime.record import RECENT, BucketState
 from headrace.runtime.runwriter import discard
 
 # A step of at most so many rows (divided by the cores, or per bucket) is done in one pass: going from bucket to bucket

@@ -19,7 +19,7 @@ from headrace.relation import runfile
 from headrace.relation.runlayout import corrupt
 from headrace.relation.runset import AnyRun, Router, RunSet
 from headrace.relation.storedrun import StoredRun
-from headrace.runtime.log import RECENT, BucketState, RunRef
+from headrace.runtime.record import RECENT, BucketState, RunRef
 
 _SMALL_LIMIT = 8192
 _EMPTY = BucketState()

@@ -16,7 +16,6 @@ from headrace.relation.arrangement import runs_to_merge
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import AnyRun
-from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
@@ -27,6 +26,7 @@ from headrace.runtime.program import (
     pending_arrangement,
     view_arrangement,
 )
+from headrace.runtime.record import RECENT, BucketState
 from headrace.runtime.runwriter import RunWriter
 
 _SMALL = 1 << 15  # bytes of a run that is merged with others, so that many small steps do not leave as many runs

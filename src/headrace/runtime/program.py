@@ -29,8 +29,8 @@ from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
 from headrace.runtime.aside import AsideWriter, Found
 from headrace.runtime.location import Location
-from headrace.runtime.log import FINAL, PENDING, Arrangements, BucketState, Changes, RunRef
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.record import FINAL, PENDING, Arrangements, BucketState, Changes, RunRef
 from headrace.runtime.runwriter import RunWriter
 
 if TYPE_CHECKING:

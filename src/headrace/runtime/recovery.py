@@ -16,8 +16,10 @@ from pathlib import Path
 
 from headrace.errors import CorruptFileError, HeadraceError
 from headrace.relation import disk, runfile
+from headrace.relation.from_log import REPAIR
 from headrace.runtime.location import Location
-from headrace.runtime.log import REPAIR, CommitLog, RunRef, Snapshot, Version
+from headrace.runtime.log import CommitLog, Snapshot, Version
+from headrace.runtime.record import RunRef
 
 _LOG = logging.getLogger("headrace")
 
@@ -137,9 +139,20 @@ def run_damage(location: Location, run: RunRef) -> str | None:
 
 
 def aside_damage(path: Path) -> str | None:
-    """What is wrong with a file of rows that were set aside, by the checksum in its name; None if it is whole."""
+    """What is wrong with a file of rows that were set aside; None if it is whole."""
     try:
-        crc = zlib.crc32(disk.read(path))
+        aside_content(path)
+    except CorruptFileError as error:
+        return error.what
+    return None
+
+
+def aside_content(path: Path) -> bytes:
+    """The content of a file of rows that were set aside, once it matches the checksum in its name."""
+    try:
+        data = disk.read(path)
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror}"
-    return None if f"{crc:08x}" == path.name.split(".")[-2] else f"{path} does not match its checksum"
+        raise CorruptFileError(f"{path} cannot be read: {error.strerror}", way_out=REPAIR) from error
+    if f"{zlib.crc32(data):08x}" != path.name.split(".")[-2]:
+        raise CorruptFileError(f"{path} does not match its checksum", way_out=REPAIR)
+    return data

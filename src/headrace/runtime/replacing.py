@@ -21,9 +21,9 @@ from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import DIFF, Column
 from headrace.runtime.location import Location
-from headrace.runtime.log import BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, arrow_schema, view_arrangement
+from headrace.runtime.record import BucketState
 from headrace.runtime.runwriter import RunWriter
 
 NUMBER = "__number"

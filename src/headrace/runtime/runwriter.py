@@ -19,8 +19,8 @@ from headrace.relation.runset import AnyRun, bytes_of
 from headrace.relation.runstream import RunStream
 from headrace.rings import Group
 from headrace.runtime.location import Location, writing
-from headrace.runtime.log import RunRef
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.record import RunRef
 
 # What a merge has in memory at a time: a piece of so many bytes, but not fewer rows than make a piece worth its while.
 _PIECE_BYTES, _LEAST_ROWS = 1 << 23, 1 << 10

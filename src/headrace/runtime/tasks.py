@@ -31,7 +31,6 @@ from headrace.relation.runset import AnyRun
 from headrace.relation.table import apply_changes
 from headrace.rings import COUNT, Group
 from headrace.runtime.aside import Found, named_once, row_identity
-from headrace.runtime.log import RECENT, BucketState
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.pending import hold
 from headrace.runtime.program import (
@@ -45,6 +44,7 @@ from headrace.runtime.program import (
     table_arrangement,
     view_arrangement,
 )
+from headrace.runtime.record import RECENT, BucketState
 from headrace.runtime.runwriter import RunWriter
 
 _SMALL = runfile.SMALL // 2  # a few of such runs are soon merged, and their sum still shares a file

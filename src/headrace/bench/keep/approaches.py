@@ -100,7 +100,7 @@ class Kept:
             request = view_request(
                 _VIEW, self.sql, strategy="operators", refresh="auto", order=None, partition=None, final=False
             )
-            self._plan = self.engine._plan(_VIEW, request)
+            self._plan = self.engine._definitions.plan(_VIEW, request)
         return self._plan
 
     @property
