@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from headrace.operators.changes import Changes, RowLayout
+from headrace.operators.changes import Changes, Rows
 from headrace.operators.placement import Places, Way
+from headrace.plan.tree import Field
 from headrace.relation.coded import by_bucket, coded, lead_of_words
 from headrace.relation.run import Run
 
@@ -19,6 +21,23 @@ def one_bucket(buckets: int) -> int:
     """The bucket of operators that are not spread over buckets."""
     (bucket,) = by_bucket(np.zeros(1, np.uint64), buckets)
     return bucket
+
+
+class Arranges(Protocol):
+    """How rows of some fields become runs: by what they are searched for, or in an order."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of the rows."""
+        ...
+
+    def rows(self, changes: Changes) -> Rows:
+        """The words of changed rows, in the order in which they come."""
+        ...
+
+    def run(self, changes: Changes) -> Run:
+        """Arrange rows as a run; equal rows are added up, and rows that cancel are dropped."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +72,7 @@ class Destination:
         """The bucket of an operator that is not spread over buckets."""
         return one_bucket(self.buckets)
 
-    def deliver(self, layout: RowLayout, part: str, changes: Changes) -> Iterator[Delivery]:
+    def deliver(self, layout: Arranges, part: str, changes: Changes) -> Iterator[Delivery]:
         """Arrange rows as runs, one per bucket that gets any."""
         if self.way is Way.STAY:
             yield self.here, part, layout.run(changes)
@@ -66,7 +85,7 @@ class Destination:
         else:
             yield from self._spread_out(layout, part, changes)
 
-    def _spread_out(self, layout: RowLayout, part: str, changes: Changes) -> Iterator[Delivery]:
+    def _spread_out(self, layout: Arranges, part: str, changes: Changes) -> Iterator[Delivery]:
         fields = [layout.fields[place] for place in self.partition]
         leading = {f.name: coded(changes.columns[f.name], f.type, self.seed) for f in fields}
         words = [leading[f.name].words for f in fields]  # a field may decide twice: `SELECT x, x ...`

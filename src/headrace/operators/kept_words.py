@@ -44,7 +44,8 @@ def _kept(kernel: TreeView, naming: Naming, number: int) -> Iterator[tuple[str, 
         yield from _kept_groups(naming, layout)
     elif isinstance(layout, TopLayout):
         row = _row(naming.port(number, 0))
-        yield layout.rows_part, "all rows", row, "count", "when one of the first leaves, the next one is looked for"
+        in_order = "in their order, so that the next rows are read where the first ones end"
+        yield layout.rows_part, "all rows", row, "count", in_order
         yield layout.top_part, "first rows", row, "count", "rows that come are compared with these, not with all"
     elif isinstance(layout, JoinLayout):
         for side, part in enumerate(layout.parts):

@@ -123,7 +123,7 @@ class _Tree:
         if unknown := [f"[{number}]" for number, node in joins if node.kind is JoinKind.NULL_AWARE]:
             said.append(f"{listed(unknown)} asks all rows again when the first value or NULL comes, or the last leaves")
         if first := [f"[{number}]" for number, node in enumerate(self.described.nodes) if isinstance(node, Top)]:
-            said.append(f"{listed(first)} reads all its rows again when one of the first leaves")
+            said.append(f"{listed(first)} {_reads(len(first))} on behind its first rows when many of these have left")
         return "; ".join(said)
 
     def theory(self) -> Iterator[Part]:
@@ -366,6 +366,10 @@ def _reasons(label: str, kept: Iterable[tuple[str, str, str]]) -> Iterator[Fact]
 def _called(name: str, text: str) -> str:
     """A column of the answer: its name, and its expression unless the name says the same."""
     return name if name == text or text.endswith(f".{name}") else f"{name} = {text}"
+
+
+def _reads(tops: int) -> str:
+    return "reads" if tops == 1 else "read"
 
 
 def _said(operator: DescribedOperator) -> str:

@@ -1,7 +1,11 @@
-"""ORDER BY with LIMIT as an operator: it keeps the first rows, and all others in case some of the first leave.
+"""ORDER BY with LIMIT as an operator: it keeps all rows in their order, and the first of them once more.
 
-A new row is compared with the rows at the top. The rows below are read only when a row leaves the top and the top must
-be refilled. All rows of the order are in one bucket, because there is one top.
+The first rows and some behind them are the *front*. A row that comes is compared with the last row of the front. When
+rows leave the front and too few are left, it is filled up from where it ends: the runs of the arrangement of all rows
+are in the order asked for, so the next rows are read from there on, and neither the rows before nor all rows behind. As
+the front has more rows than are wanted, rows that leave and others that take their place mostly need no such reading,
+and entries that are dead are passed over once and not in every step. All rows of the order are in one bucket, because
+there is one top.
 """
 
 from __future__ import annotations
@@ -11,22 +15,22 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
-from headrace.operators.changes import Changes, RowLayout, together
+from headrace.operators.changes import Changes
 from headrace.operators.delivery import Delivery, Destination
 from headrace.operators.kernel import State
 from headrace.operators.operator import Operator, OperatorLayout, passed
-from headrace.operators.order import first_rows
+from headrace.operators.ordered_rows import OrderedRows
 from headrace.plan.tree import Top
-from headrace.plan.view import Order
 from headrace.relation.arrangement import scan
-from headrace.relation.columns import whole
+from headrace.relation.leading import leading, one_group
+from headrace.relation.ordered import Ordering, rows_in
 from headrace.relation.run import Run, merge
-from headrace.relation.types import SqlType
+from headrace.relation.runset import as_set
 from headrace.rings import COUNT, Group
 
 _ALL = 1 << 62  # the limit of an OFFSET without a LIMIT
+_BEHIND = 256  # rows behind those wanted that the front has when it has been filled up, or half as many as are wanted
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,12 @@ class TopLayout(OperatorLayout):
 
     @property
     def rows_part(self) -> str:
-        """The arrangement of all rows."""
+        """The arrangement of all rows, in their order."""
         return f"{self.name}.rows"
 
     @property
     def top_part(self) -> str:
-        """The arrangement of the first rows: those that OFFSET skips and those that are given."""
+        """The arrangement of the front: the rows that OFFSET skips, those that are given, and some behind them."""
         return f"{self.name}.top"
 
     @cached_property
@@ -62,33 +66,50 @@ class TopLayout(OperatorLayout):
         return TopOperator(self, state)
 
     @cached_property
-    def rows(self) -> RowLayout:
-        return RowLayout(self.node.port.fields, 0, (), self.seed)
+    def rows(self) -> OrderedRows:
+        return OrderedRows(self.node.port.fields, self.node.order, self.seed)
 
-    @cached_property
-    def order(self) -> tuple[Order, ...]:
-        """The order of all rows: ties are broken by the columns that ORDER BY does not name."""
-        names = self.rows.names
-        asked = tuple(Order(names[i], descending, first) for i, descending, first in self.node.order)
-        named = {item.column for item in asked}
-        return (*asked, *(Order(name, False, True) for name in names if name not in named))
+    @property
+    def gives_rest(self) -> bool:
+        """Whether all rows are given but those that OFFSET skips."""
+        return self.node.count >= _ALL
 
     @cached_property
     def wanted(self) -> int:
-        """The size of the top: the rows that OFFSET skips and those that are given."""
-        return min(self.node.count, _ALL) + self.node.offset
+        """How many of the first rows decide what is given."""
+        if self.gives_rest:
+            return self.node.offset
+        return self.node.count + self.node.offset if self.node.count else 0
 
     @cached_property
-    def types(self) -> dict[str, SqlType]:
-        return {field.name: field.type for field in self.node.port.fields}
+    def filled(self) -> int:
+        """How many rows the front has when it has been filled up."""
+        return self.wanted + self._behind
+
+    @cached_property
+    def most(self) -> int:
+        """How many entries the front may have; with more, it is cut."""
+        return self.filled + self._behind
+
+    @property
+    def _behind(self) -> int:
+        return max(_BEHIND, self.wanted // 2)
 
 
 class TopOperator(Operator):
-    """The first rows of an order, in one step."""
+    """The first rows of an order, in one step.
+
+    The front is the sum of all entries up to the last one that it has: entries that the sum of all rows has there are
+    in the front, with all of their copies. A front with fewer rows than are wanted has all rows.
+    """
 
     def __init__(self, layout: TopLayout, state: State) -> None:
         super().__init__(state)
         self.layout = layout
+
+    @property
+    def order(self) -> Ordering:
+        return self.layout.rows.ordering
 
     def flush(self) -> Changes | None:
         layout = self.layout
@@ -97,66 +118,75 @@ class TopOperator(Operator):
         if change is None:
             return None
         self.keep(layout.rows_part, change)
-        before = scan(COUNT, self.before(layout.top_part))
-        after = self._top(self._candidates(before, change))
-        old = self._rows_of(before)
-        moved = layout.rows.run(_sum([_signed(old, -1), _signed(after, 1)]))
-        if moved.rows:
-            self.runs[layout.top_part] = moved
-            self.live[layout.top_part] = int(moved.payload[0].sum())
-        return together([_signed(self._shown(old), -1), _signed(self._shown(after), 1)])
+        given = change if layout.gives_rest else None
+        if layout.wanted:
+            before = scan(COUNT, self.before(layout.top_part))
+            after = self._front(before, change)
+            moved = _sum([_negative(before), after])
+            if moved is not None:
+                self.runs[layout.top_part] = moved
+                self.live[layout.top_part] = after.rows - (0 if before is None else before.rows)
+            given = _sum([given, _negative(self._shown(before)), self._shown(after)])
+        return None if given is None else layout.rows.changes(given)
 
-    def _candidates(self, before: Run | None, change: Run) -> Changes:
-        """Rows that include the new top: the old top and the new rows, or all rows if the top has to be refilled."""
-        wanted = self.layout.wanted
-        there = 0 if before is None else int(before.payload[0].sum())
-        if before is not None and there >= wanted:
-            held = merge(COUNT, [before, change])
-            first, last = held.find(np.ascontiguousarray(before.words))
-            left = np.flatnonzero(last > first)
-            still = np.zeros(before.rows, np.int64)
-            still[left] = held.payload[0][first[left]]
-            if (still >= before.payload[0]).all():
-                came = change.take(np.flatnonzero(change.payload[0] > 0))
-                return self._rows_of(merge(COUNT, [before, came]))
-        runs = [*self.before(self.layout.rows_part), change]
-        return self._rows_of(scan(COUNT, runs))
+    def _front(self, before: Run | None, change: Run) -> Run:
+        """The front after the step."""
+        layout, order = self.layout, self.order
+        if before is None or rows_in(before) < layout.wanted:  # all rows are there
+            after = change if before is None else merge(COUNT, [before, change])
+        else:
+            edge = order.last(before)
+            after = merge(COUNT, [before, order.up_to(change, edge)])
+            if rows_in(after) < layout.wanted:
+                after = self._filled_up(after, edge, change)
+        return after if after.rows <= layout.most else after.take(order.head(after, layout.filled).positions)
 
-    def _top(self, rows: Changes) -> Changes:
-        return self._first(rows, min(self.layout.wanted, rows.rows))
+    def _filled_up(self, front: Run, edge: Run, change: Run) -> Run:
+        """The front with the rows that come after it, as many as it lacks."""
+        layout, order = self.layout, self.order
+        runs = as_set(self.before(layout.rows_part)).with_run(change)
+        prefix = order.prefix(edge, 0)
+        ties = len(prefix) < order.width
+        if ties:  # entries that tie with the last one lie on both sides of it
+            front = front.slice(0, int(front.find(prefix)[0][0]))
+        lacking = layout.filled - rows_in(front)
+        first = runs.bounds(prefix, above=not ties)
+        more = leading(runs, one_group(first, np.array([run.rows for run in runs])), lacking, texts=True).entries
+        head = order.head(more, lacking)
+        if head.last is not None:
+            # Of entries that tie with the last one, some may not have been read.
+            prefix = order.prefix(more, int(head.positions[head.last]))
+            if len(prefix) < order.width:
+                tied = runs.matching(COUNT, prefix)
+                assert tied is not None, "one of them has been read"
+                more = merge(COUNT, [more.slice(0, int(more.find(prefix)[0][0])), tied])
+                head = order.head(more, lacking)
+        return merge(COUNT, [front, more.take(head.positions)])
 
-    def _shown(self, rows: Changes) -> Changes:
-        """The rows of the top without those that OFFSET skips."""
-        offset = self.layout.node.offset
-        return self._first(rows, rows.rows).take(np.arange(min(offset, rows.rows), rows.rows)) if offset else rows
+    def _shown(self, front: Run | None) -> Run | None:
+        """The rows that are given of a front; those that OFFSET skips, below zero, if all others are given."""
+        layout = self.layout
+        skipped = _negative(self._first(front, layout.node.offset))
+        return skipped if layout.gives_rest else _sum([skipped, self._first(front, layout.wanted)])
 
-    def _first(self, rows: Changes, count: int) -> Changes:
-        """The first rows of the order.
-
-        If no reader needs a column (EXISTS, count(*)), rows have no columns and are all alike. Only their number counts
-        then, and an Arrow table without columns would forget it.
-        """
-        if not rows.columns:
-            return rows.take(np.arange(count))
-        first = first_rows(pa.table(rows.arrays()), self.layout.order, self.layout.types, count)
-        columns = {name: whole(first.column(name)) for name in first.column_names}
-        return Changes(columns, np.ones(first.num_rows, np.int64))
-
-    def _rows_of(self, run: Run | None) -> Changes:
-        """The rows of a run, each as often as it occurs, but never more often than could be at the top."""
-        layout = self.layout.rows
-        if run is None:
-            return Changes({f.name: pa.array([], f.type.arrow) for f in layout.fields}, np.zeros(0, np.int64))
-        changes = layout.changes(run)
-        times = np.clip(changes.diff, 0, self.layout.wanted)
-        if (times == 1).all():
-            return _signed(changes, 1)
-        return _signed(changes.take(np.repeat(np.arange(changes.rows), times)), 1)
+    def _first(self, front: Run | None, count: int) -> Run | None:
+        """The first rows of a front, and no more copies of the last one than are among them."""
+        if front is None or not count:
+            return None
+        head = self.order.head(front, count)
+        found = front.take(head.positions)
+        times = np.maximum(found.payload[0], 0)
+        if head.last is not None:
+            times[head.last] -= head.excess
+        return Run(found.words, (times,), found.values)
 
 
-def _signed(rows: Changes, sign: int) -> Changes:
-    return Changes(rows.columns, np.full(rows.rows, sign, np.int64))
+def _negative(run: Run | None) -> Run | None:
+    return None if run is None else Run(run.words, (-run.payload[0],), run.values)
 
 
-def _sum(parts: list[Changes]) -> Changes:
-    return together(parts) or parts[0]
+def _sum(runs: Sequence[Run | None]) -> Run | None:
+    """The sum of runs; None if it has no entries."""
+    found = [run for run in runs if run is not None and run.rows]
+    total = merge(COUNT, found) if found else None
+    return total if total is not None and total.rows else None

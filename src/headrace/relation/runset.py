@@ -157,6 +157,19 @@ class RunSet(Sequence[AnyRun]):
         found = self.take(entries)
         return consolidate(group, found.words, found.payload, found.values)
 
+    def bounds(self, probe: Words, *, above: bool) -> Positions:
+        """Per run, the position of the first entry that is not below a key or a beginning of keys.
+
+        With `above`, that of the first entry which is above all keys that begin so.
+        """
+        out, missing = np.zeros(len(self.runs), np.int64), np.zeros(len(self.runs), np.int64)
+        if self.runs:
+            if probe.shape[0] > self._table.least_width:
+                self._refuse_width(probe.shape[0])
+            probing.bounds(self._table.places, np.ascontiguousarray(probe), int(above), missing, out)
+            self._verify("words", missing)
+        return out
+
     def _routed(self, probes: Words) -> tuple[Positions, Positions]:
         """The probes by bucket."""
         m = probes.shape[1]
@@ -204,9 +217,10 @@ class RunSet(Sequence[AnyRun]):
         """Copy entries out, verified. The result is no run in that its keys may come twice and in any order."""
         words = self.words(entries.runs, entries.positions)
         payload = self.payload(entries.runs, entries.positions)
-        return Run(words, payload, self._values(entries))
+        return Run(words, payload, self.values(entries))
 
-    def _values(self, entries: Entries) -> Values:
+    def values(self, entries: Entries) -> Values:
+        """Copy what is stored beside the keys of entries out, verified; the entries are ordered by run."""
         if not self.runs or not self.runs[0].values:
             return {}
         if not len(entries):

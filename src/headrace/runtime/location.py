@@ -29,7 +29,7 @@ from typing import IO, Any
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 
-FORMAT = 4
+FORMAT = 5
 MOST_BUCKETS = 4096
 _SETTINGS, _LOCK = "headrace.json", "lock"
 SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")

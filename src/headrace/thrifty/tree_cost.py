@@ -126,6 +126,8 @@ def _follow(
             out += met if isinstance(node, Join) and (node.kind.pairs or side == 1) else arriving
         if isinstance(node, Aggregation):
             out = min(2 * out, 2.0) if not node.plan.keys else 2 * min(out, max(1.0, sizes[number][0]))
+        if isinstance(node, Top):
+            out = 2 * min(out, float(node.count))  # each row that changes moves one in and one out at most
         moving[number] = out
     return total
 
