@@ -161,7 +161,7 @@ class TopOperator(Operator):
                 assert tied is not None, "one of them has been read"
                 more = merge(COUNT, [more.slice(0, int(more.find(prefix)[0][0])), tied])
                 head = order.head(more, lacking)
-        return merge(COUNT, [front, more.take(head.positions)])
+        return merge(COUNT, [front, more.take(head.positions)]) if more.rows else front
 
     def _shown(self, front: Run | None) -> Run | None:
         """The rows that are given of a front; those that OFFSET skips, below zero, if all others are given."""
