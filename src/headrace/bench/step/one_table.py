@@ -181,12 +181,12 @@ def _measure(
         answer = view.to_arrow()
         view_bytes = view.explain().state_bytes
     tell(f"recomputing over {rows_now.num_rows:,} rows")
-    recompute, expected = _recompute(spark, root / "recompute", rows_now)
+    seconds, expected = recompute(spark, root / "recompute", rows_now, SQL)
     # Random doubles are summed in another order by Spark, so they agree to rounding only.
     assert_same(answer, expected, relative=1e-9)
     return {
         "results": results,
-        "recompute": recompute,
+        "recompute": seconds,
         "peaks": peaks,
         "table_rows": rows_now.num_rows,
         "view_bytes": view_bytes,
@@ -245,7 +245,8 @@ class _Source:
         return pa.concat_tables([signed, gone.append_column("__diff", pa.array(-np.ones(gone.num_rows, np.int64)))])
 
 
-def _recompute(spark: SparkSession, folder: Path, rows: pa.Table) -> tuple[float, pa.Table]:
+def recompute(spark: SparkSession, folder: Path, rows: pa.Table, sql: str) -> tuple[float, pa.Table]:
+    """How long Spark takes for a query over the rows of a table `t` (Parquet, warm), and its answer."""
     folder.mkdir(parents=True)
     parts = spark.sparkContext.defaultParallelism
     size = -(-rows.num_rows // parts)
@@ -253,8 +254,8 @@ def _recompute(spark: SparkSession, folder: Path, rows: pa.Table) -> tuple[float
         pq.write_table(rows.slice(i * size, size), folder / f"part-{i}.parquet")
     session = spark.newSession()
     session.read.parquet(str(folder)).createOrReplaceTempView("t")
-    expected = session.sql(SQL).toArrow()
-    return _median_seconds(lambda: session.sql(SQL).write.format("noop").mode("overwrite").save(), 5), expected
+    expected = session.sql(sql).toArrow()
+    return _median_seconds(lambda: session.sql(sql).write.format("noop").mode("overwrite").save(), 5), expected
 
 
 def _empty_job(spark: SparkSession) -> None:
