@@ -65,5 +65,6 @@ BENCHMARKS = {
     "paths": Benchmark("graph.paths", "k-paths, joins of up to 20 copies of one edge table: rounds in the same time"),
     "matrix-chain": Benchmark("matrix.chain", "a product of three matrices under changes of low rank, beside NumPy"),
     "scaling": Benchmark("covariance.scaling", "one core and two, measured; 64 on paper"),
+    "soak": Benchmark("soak.endless", "an hour of changes to tables that do not grow: what else must not"),
     "paper": Benchmark("paper.figures", "the figures of Section 9 of the F-IVM paper: ours beside the paper's"),
 }

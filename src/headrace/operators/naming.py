@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 from headrace.explain.words import cut
 from headrace.operators.group import GroupLayout
@@ -186,7 +186,7 @@ def _written(expression: Expression, named: Named) -> str:
     return out + _renamed(expression.sql[at:], columns, named)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _pattern(text: str) -> re.Pattern[str]:
     """A pattern that finds a text, but not in the middle of a word."""
     before, after = (r"(?<!\w)" if text[:1].isalnum() else ""), (r"(?!\w)" if text[-1:].isalnum() else "")

@@ -24,6 +24,9 @@ from headrace.relation.runlayout import BLOCK_BYTES, BLOCK_WORDS, FENCE_ROWS, co
 from headrace.relation.types import SqlType
 from headrace.rings import Group, Payload, take
 
+# What the objects of an open run take, measured: arrays, places and texts, and more of them per buffer of the file.
+_OBJECT_BYTES, _OBJECT_BYTES_PER_BUFFER = 6_000, 550
+
 
 @dataclass
 class StoredRun:
@@ -40,6 +43,13 @@ class StoredRun:
     @property
     def rows(self) -> int:
         return int(self.meta["rows"])
+
+    @property
+    def aside_bytes(self) -> int:
+        """How much memory it takes besides its data: fences, checksums, flags, and what is made when it is used."""
+        objects = _OBJECT_BYTES + _OBJECT_BYTES_PER_BUFFER * len(self.meta["spans"])
+        flags = self.verified.nbytes + self._wanted.nbytes + sum(ready.nbytes for ready in self._ready.values())
+        return int(self.fences.nbytes + self.sums.nbytes + flags) + objects
 
     @cached_property
     def words(self) -> Words:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import SchemaError
+from headrace.runtime.cache_share import WORKERS
 from headrace.runtime.java import ensure_java
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def local_settings(cores: int, memory: str) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.python.worker.reuse": "true",
         "spark.python.unix.domain.socket.enabled": "true",
+        # How many of them share the memory of the machine.
+        f"spark.executorEnv.{WORKERS}": str(cores),
         # Halves a micro-batch; safe because the location is a file system whose rename is atomic.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
