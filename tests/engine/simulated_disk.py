@@ -1,7 +1,8 @@
 """A disk that remembers what was done to it, and what it would have after a power cut at any moment.
 
 Nothing is promised but what was synced. The content of a file that was not is whole, empty, cut short, or has zeros in
-it. Of the names that came and went in a folder since it was last synced, any subset is there, in any combination.
+it. Of the names that came and went in a folder since it was last synced, any subset is there, in any combination. A
+folder is such a name too, and if it is gone, so is all that was made in it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from headrace.relation.disk import Disk
 
-Content = dict[str, bytes]  # by path below the location
+Content = dict[str, bytes | None]  # by path below the root of the disk; None stands for a folder
+FOLDER = -1  # has the place of a file's number
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,12 @@ class Unsynced(Disk):
 
 
 class Recording(Unsynced):
-    """Does everything but syncing, and writes it down."""
+    """Does everything but syncing, and writes it down.
+
+    Parameters
+    ----------
+    root : what is below this folder is on the simulated disk.
+    """
 
     def __init__(self, root: Path) -> None:
         self.done: list[Done] = []
@@ -77,6 +84,13 @@ class Recording(Unsynced):
             super().remove(path)
             self._add("remove", path)
 
+    def make_folder(self, path: Path, mode: int | None = None) -> None:
+        with self._lock:
+            is_new = not path.is_dir()
+            super().make_folder(path, mode)  # comes here for folders above it
+            if is_new:
+                self._add("folder", path)
+
     def sync(self, path: Path) -> None:
         with self._lock:
             if not path.exists():
@@ -103,9 +117,24 @@ class PowerCut:
     content: list[bytes] = field(default_factory=list)
     synced: set[int] = field(default_factory=set)
 
+    @classmethod
+    def after(cls, content: Content) -> PowerCut:
+        """A disk that surely has some content: whatever a power cut left is there."""
+        cut = cls()
+        for path, data in content.items():
+            number = FOLDER
+            if data is not None:
+                cut.content.append(data)
+                number = len(cut.content) - 1
+            cut.names[path] = cut.live[path] = number
+        cut.synced = set(range(len(cut.content)))
+        return cut
+
     def follow(self, done: Done) -> None:
         """Take the next operation into account."""
-        if done.what == "write":
+        if done.what == "folder":
+            self._name(done.path, FOLDER)
+        elif done.what == "write":
             self.content.append(done.data)
             self._name(done.path, len(self.content) - 1)
         elif done.what in ("link", "rename"):
@@ -134,13 +163,16 @@ class PowerCut:
             if rng.random() < kept:
                 _put(names, path, file)
         torn = rng.choice((0.0, 0.1, 0.5, 1.0))  # of the files that were not synced
-        return {path: self._survives(file, torn, rng) for path, file in names.items()}
+        there = {path: file for path, file in names.items() if _is_reached(path, names)}
+        return {path: self._survives(file, torn, rng) for path, file in there.items()}
 
     def everything(self) -> Content:
         """The state if only the process died."""
-        return {path: self.content[file] for path, file in self.live.items()}
+        return {path: None if file == FOLDER else self.content[file] for path, file in self.live.items()}
 
-    def _survives(self, file: int, torn: float, rng: random.Random) -> bytes:
+    def _survives(self, file: int, torn: float, rng: random.Random) -> bytes | None:
+        if file == FOLDER:
+            return None
         data = self.content[file]
         if file in self.synced or not data or rng.random() >= torn:
             return data
@@ -156,9 +188,17 @@ def _put(names: dict[str, int], path: str, file: int | None) -> None:
         names[path] = file
 
 
+def _is_reached(path: str, names: dict[str, int]) -> bool:
+    """Whether all folders above a name are there."""
+    return all(names.get(str(folder)) == FOLDER for folder in Path(path).parents if folder != Path("."))
+
+
 def put_there(content: Content, root: Path) -> None:
-    """Make a location of what a power cut left."""
-    for folder in ("log", "runs", "batches", "quarantine", "checkpoints", "plans"):
-        (root / folder).mkdir(parents=True)
-    for path, data in content.items():
-        (root / path).write_bytes(data)
+    """Make a folder that has what a power cut left."""
+    root.mkdir()
+    for path in sorted(content):  # a folder comes before what is in it
+        data = content[path]
+        if data is None:
+            (root / path).mkdir()
+        else:
+            (root / path).write_bytes(data)

@@ -1,7 +1,8 @@
 """Whatever a power cut leaves of what was not synced: a committed prefix, whole, and nothing that was promised is lost.
 
-One engine runs on a simulated disk, and every operation is written down. Then the power is cut after random operations,
-thousands of times: each time some state that the disk may be in is put into a folder and opened, without Spark.
+One engine lives on a simulated disk, and every operation is written down. Then the power is cut after random ones,
+thousands of times: each time some state that the disk may be in is put into a folder and opened, without Spark. The
+power may fail again while that goes on, or while a location is repaired. `make crashes N=20000` does more of it.
 """
 
 from __future__ import annotations
@@ -10,184 +11,186 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.engine.crash_counts import COUNTED, CRASHES
 from tests.engine.simulated_disk import Content, PowerCut, Recording, Unsynced, put_there
+from tests.engine.simulated_life import PLACE, Played, check, lived, opened, play
 from tests.seeds import seeds
 from typer.testing import CliRunner
 
 import headrace as hr
 from headrace.cli.main import app
 from headrace.engine import durability
-from headrace.engine.looking import Look
 from headrace.engine.repair import problems, repair
-from headrace.engine.store import Store
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
-from headrace.runtime.location import Location
 
-CUTS = 500  # per seed and level
 STEPS = 40
-VIEWS = {
-    "by_shop": "SELECT shop, COUNT(*) AS n, SUM(price) AS total, MAX(price) AS dearest FROM orders GROUP BY shop",
-    "by_city": "SELECT city, SUM(price) AS total FROM orders JOIN shops USING (shop) GROUP BY city",
-    "dear": "SELECT id, city FROM orders JOIN shops USING (shop) WHERE price > 50",
-    "days": "SELECT COUNT(DISTINCT day) AS days FROM orders",
-}
-Rows = list[tuple[Any, ...]]
 
 
 @dataclass
-class Truth:
-    """The answers after each step, as DuckDB computes them from the rows."""
+class Cutting:
+    """Cuts the power of one life at any of its moments, and looks at what is left."""
 
-    orders: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    shops: dict[int, tuple[Any, ...]] = field(default_factory=dict)
-    answers: dict[int, dict[str, Rows]] = field(default_factory=dict)
+    played: Played
+    level: str
+    folder: Path
+    rng: random.Random
+    cut: PowerCut = field(default_factory=PowerCut)
+    at: int = 0
+    returned: int = 0  # the newest version that the user knows of
+    safe: int = 0  # the newest version that the user knows to be safe
+    numbers: count[int] = field(default_factory=count)
 
-    def note(self, step: int) -> None:
-        db = duckdb.connect()
-        db.execute("CREATE TABLE orders (id BIGINT, shop BIGINT, day BIGINT, price BIGINT)")
-        db.execute("CREATE TABLE shops (shop BIGINT, city VARCHAR)")
-        for name, rows in (("orders", self.orders), ("shops", self.shops)):
-            if rows:
-                marks = ", ".join("?" * len(next(iter(rows.values()))))
-                db.executemany(f"INSERT INTO {name} VALUES ({marks})", list(rows.values()))
-        asked = VIEWS | {"orders": "SELECT * FROM orders", "shops": "SELECT * FROM shops"}
-        self.answers[step] = {name: _sorted(db.execute(sql).fetchall()) for name, sql in asked.items()}
+    def go_to(self, moment: int) -> None:
+        """Go on to a later moment, as a number of operations."""
+        for one in self.played.done.done[self.at : moment]:
+            if one.what == "returned":
+                self.returned = one.said
+                self.safe = one.said if self.level == "disk" else self.safe
+            elif one.what in ("safe", "closed"):
+                self.safe = self.returned = one.said
+            else:
+                self.cut.follow(one)
+        self.at = moment
+
+    def left(self, *, killed: bool = False) -> Content:
+        """What is left now if the power fails, or if only the process dies."""
+        return self.cut.everything() if killed else self.cut.survivors(self.rng)
+
+    def crash(self, during: str, *, killed: bool = False) -> None:
+        """Cut the power, open what is left, and compare."""
+        version = self.look(self.left(killed=killed), self.returned if killed else self.safe)
+        COUNTED["processes killed" if killed else f"power cuts {during}"] += 1
+        if version < self.returned:
+            lost = self.played.steps[self.returned] - self.played.steps.get(version, version)
+            COUNTED[f'steps lost with durability="{self.level}"'] += max(0, lost)
+            COUNTED["power cuts that lost commits"] += 1
+
+    def crash_twice(self) -> None:
+        """Cut the power again while what a power cut left is being opened: what was found then is what is found."""
+        version, left = self._cut_again(self.left(), lambda root: _version(root))
+        assert version is not None
+        assert self.look(left, self.safe) == version
+        COUNTED["power cuts during recovery"] += 1
+
+    def crash_in_repair(self) -> None:
+        """Damage a file and cut the power while the location is repaired; to repair it again comes to the same."""
+        left = self.left(killed=self.rng.random() < 0.5)
+        files = [path for path, data in left.items() if data and "plans/" not in path and "/batches/" not in path]
+        if not files:
+            return
+        path = self.rng.choice(files)
+        data = left[path]
+        assert data is not None
+        at = self.rng.randrange(len(data))
+        left[path] = self.rng.choice((b"", data[:at], data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]))
+        version, left = self._cut_again(left, _repaired)
+        COUNTED["power cuts during repair"] += 1
+        root = self._put(left)
+        again = _repaired(root)
+        assert version == again, f"{path} was damaged"
+        if version is not None:
+            assert check(root, self.played)[0] == version
+        else:
+            COUNTED["locations refused"] += 1
+        self._forget(root)
+
+    def look(self, left: Content, at_least: int) -> int:
+        """Open what is left; returns the version."""
+        root = self._put(left)
+        version, step = check(root, self.played)
+        where = f"after operation {self.at} of {self.folder}"
+        assert at_least <= version, where
+        assert step <= self.played.steps.get(self.returned, 0) + 1, where
+        self._forget(root)
+        COUNTED["states opened"] += 1
+        return version
+
+    def _cut_again(self, left: Content, work: Callable[[Path], int | None]) -> tuple[int | None, Content]:
+        root = self._put(left)
+        disk.DISK = again = Recording(self._top(root))
+        found = work(root)
+        disk.DISK = Unsynced()
+        self._forget(root)
+        second = PowerCut.after(left)
+        for one in again.done[: self.rng.randrange(len(again.done) + 1)]:
+            second.follow(one)
+        return found, second.survivors(self.rng)
+
+    def _put(self, left: Content) -> Path:
+        top = self.folder / f"cut {next(self.numbers)}"
+        put_there(left, top)
+        return top / PLACE
+
+    @staticmethod
+    def _top(root: Path) -> Path:
+        return root.parents[len(Path(PLACE).parts) - 1]
+
+    def _forget(self, root: Path) -> None:
+        shutil.rmtree(self._top(root))
 
 
-@dataclass
-class Played:
-    """What was done to the disk, and the answers."""
-
-    done: Recording
-    truth: Truth
-    plans: Content  # copies that may be lost: they do not have to survive, and let answers be read without Spark
+def _version(root: Path) -> int:
+    store = opened(root)
+    store.close()
+    return store.snapshot.version
 
 
-def play(spark: SparkSession, folder: Path, level: str, seed: int) -> Played:
-    """Let an engine live for some steps: views come and go, rows change and are set aside, runs are merged."""
-    rng, truth, numbers, plans = random.Random(seed), Truth(), count(), Content()
-    disk.DISK = done = Recording(folder)
-    made = hr.Engine(spark, folder, executor="inline", buckets=2, durability=level, calibrate=False)
-    with made as engine:
-        engine.table("orders", "id BIGINT, shop BIGINT, day BIGINT, price BIGINT", key="id")
-        engine.table("shops", "shop BIGINT, city STRING", key="shop")
-        truth.note(0)
-        for step in range(1, STEPS + 1):
-            if step in (2, 5, 9, 14):
-                name = list(VIEWS)[(2, 5, 9, 14).index(step)]
-                engine.view(name, VIEWS[name])
-                plans |= {f"plans/{path.name}": path.read_bytes() for path in (folder / "plans").iterdir()}
-            if step == 25:
-                engine.drop("dear")
-            if step % 11 == 0:
-                engine.compact()
-            if step % 6 == 0:
-                engine.memory_budget = rng.choice([None, 0, 2_000])
-            changes: dict[str, pa.Table] = {}
-            gone = rng.sample(sorted(truth.orders), min(len(truth.orders), rng.randrange(6)))
-            new = [(next(numbers), rng.randrange(5), rng.randrange(30), rng.randrange(100)) for _ in range(12)]
-            bad = [(None, 1, 1, 1)] if rng.random() < 0.2 else []
-            rows = [truth.orders.pop(key) for key in gone]
-            columns = [list(column) for column in zip(*rows, *new, *bad, strict=True)]
-            diff = [-1] * len(rows) + [1] * (len(new) + len(bad))
-            names = ["id", "shop", "day", "price", "__diff"]
-            changes["orders"] = pa.table([pa.array(c, pa.int64()) for c in (*columns, diff)], names=names)
-            truth.orders |= {row[0]: row for row in new}
-            if rng.random() < 0.4 and len(truth.shops) < 5:
-                shop = (len(truth.shops), rng.choice(["Bergen", "Cork"]))
-                truth.shops[shop[0]] = shop
-                changes["shops"] = pa.table({"shop": [shop[0]], "city": [shop[1]]})
-            truth.note(step)  # before it is done: a power cut may come right after the commit
-            assert engine.apply(changes, on_bad_rows="quarantine").number == step
-            done.note("returned", step)
-            if bad and rng.random() < 0.5:
-                engine.discard_quarantine("orders")
-            if level == "process" and rng.random() < 0.15:
-                engine.sync()
-                done.note("safe", step)
-    done.note("closed", STEPS)
-    return Played(done, truth, plans)
+def _repaired(root: Path) -> int | None:
+    """The version that a repair comes to; None if it refuses."""
+    try:
+        repair(root)
+        return _version(root)
+    except (CorruptFileError, StorageError):
+        return None
 
 
-@pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Sync only where the test says so, and write checkpoints often."""
-    monkeypatch.setattr(disk, "DISK", disk.DISK)
-    monkeypatch.setattr(durability, "SYNC_SECONDS", 3600.0)
-    monkeypatch.setattr(durability, "MOST_SECONDS", 3600.0)
-    monkeypatch.setattr(durability, "CHECKPOINT_EVERY", 9)
-    return
+@pytest.mark.parametrize("small", [None, 400], ids=["", "large-runs"])
+@pytest.mark.parametrize("level", ["process", "disk"])
+@seeds("power cuts", 1)
+def test_a_power_cut_leaves_a_committed_prefix(
+    spark: SparkSession, tmp_path: Path, level: str, small: int | None, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lived(monkeypatch, small):
+        played = play(spark, tmp_path / "disk", level, seed, STEPS)
+        disk.DISK = Unsynced()
+        cutting = Cutting(played, level, tmp_path, random.Random(f"{seed} {level}"))
+        rng, end = cutting.rng, len(played.done.done)
+        made = next(i for i, one in enumerate(played.done.done) if one.what == "returned")
+        before = COUNTED["power cuts that lost commits"]
+        for moment in sorted(rng.randrange(made if number % 10 == 0 else end + 1) for number in range(CRASHES // 4)):
+            cutting.go_to(moment)
+            how = rng.random()
+            if how < 0.2:
+                cutting.crash_twice()
+            elif how < 0.3:
+                cutting.crash_in_repair()
+            else:
+                cutting.crash("while a location is made" if moment < made else "while it is used", killed=how < 0.4)
+    # Otherwise the test would say nothing of commits that are not whole.
+    assert level == "disk" or COUNTED["power cuts that lost commits"] - before > CRASHES // 80
+    assert COUNTED['steps lost with durability="disk"'] == 0
 
 
 @pytest.mark.parametrize("level", ["process", "disk"])
-@seeds("power cuts", 2)
-def test_a_power_cut_leaves_a_committed_prefix(
-    spark: SparkSession, tmp_path: Path, level: str, seed: int, simulated: None
+def test_the_power_is_cut_after_each_operation_of_a_short_life(
+    spark: SparkSession, tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = play(spark, tmp_path / "state", level, seed)
-    disk.DISK = Unsynced()
-    rng = random.Random(f"{seed} {level}")
-    start = next(i for i, one in enumerate(played.done.done) if "headrace.json" in (one.path, one.other))
-    moments = sorted(rng.randrange(start + 2, len(played.done.done) + 1) for _ in range(CUTS))
-    cut, at, returned, safe, lost = PowerCut(), 0, 0, 0, 0
-    for number, moment in enumerate(moments):
-        for one in played.done.done[at:moment]:
-            if one.what == "returned":
-                returned = one.said
-                safe = one.said if level == "disk" else safe
-            elif one.what in ("safe", "closed"):
-                safe = one.said
-            else:
-                cut.follow(one)
-        at = moment
-        folder = tmp_path / f"cut {number}"
-        killed = rng.random() < 0.1  # only the process died: nothing that returned is lost
-        put_there((cut.everything() if killed else cut.survivors(rng)) | played.plans, folder)
-        step = check(folder, played.truth)
-        assert (returned if killed else safe) <= step <= returned + 1, f"operation {moment} of seed {seed}"
-        lost += step < returned
-        shutil.rmtree(folder)
-    # Otherwise the test would say nothing of commits that are not whole.
-    assert level == "disk" or lost > CUTS // 10
-
-
-def check(folder: Path, truth: Truth) -> int:
-    """Open what is left, twice; returns the step that it has come to."""
-    store = Store(Location(folder))
-    store.open(None, 2, {})
-    assert {path.name for path in (folder / "runs").iterdir()} == store.snapshot.files()
-    assert {path.name for path in (folder / "quarantine").iterdir()} == store.snapshot.set_aside()
-    assert not list((folder / "log").glob(".*"))
-    step, version = store.snapshot.step, store.snapshot.version
-    store.close()
-    with Look(folder) as look:
-        assert look._store.snapshot.version == version
-        assert look.verify() == []
-        expected = truth.answers[step]
-        for name, view in look.views.items():
-            assert _sorted(tuple(row.values()) for row in view.to_arrow().to_pylist()) == expected[name]
-        for name, table in look._access.catalogue.table_handles.items():
-            assert _sorted(tuple(row.values()) for row in table.to_arrow().to_pylist()) == expected[name]
-    again = Store(Location(folder))
-    again.open(None, 2, {})
-    assert (again.snapshot.version, again.lost) == (version, None)
-    again.close()
-    return step
-
-
-def _sorted(rows: Any) -> Rows:
-    return sorted((tuple(row) for row in rows), key=repr)
+    with lived(monkeypatch, 400):
+        played = play(spark, tmp_path / "disk", level, 1, 5, often=1.0)
+        disk.DISK = Unsynced()
+        cutting = Cutting(played, level, tmp_path, random.Random(level))
+        for moment in range(len(played.done.done) + 1):
+            cutting.go_to(moment)
+            cutting.crash("after each operation of a short life")
 
 
 # -- torn tails, damage in the middle, and what to do about it ---------------------------------------------------------
@@ -271,6 +274,21 @@ def test_damage_of_what_was_on_the_disk_is_an_error_that_names_it(
         assert engine.step == 0
         engine.apply({"t": pa.table({"id": [9], "x": [1]})})
         assert engine.views["total"].to_pandas()["x"][0] == 1
+
+
+def test_folders_that_are_missing_are_made_but_not_a_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Ways of copying may leave out empty folders. Without its log, a location is no new one."""
+    made(spark, tmp_path / "s")
+    for folder in ("batches", "quarantine", "checkpoints"):
+        (tmp_path / "s" / folder).rmdir()
+    with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as engine:
+        engine.apply({"t": pa.table({"id": [None, 9], "x": [1, 1]})}, on_bad_rows="quarantine")
+        assert engine.quarantine("t").num_rows == 1
+    runs = sorted((tmp_path / "s" / "runs").iterdir())
+    (tmp_path / "s" / "log").rename(tmp_path / "log")
+    with pytest.raises(CorruptFileError, match="log is missing"):
+        hr.Engine(spark, tmp_path / "s")
+    assert sorted((tmp_path / "s" / "runs").iterdir()) == runs
 
 
 def test_a_repair_without_damage_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class Store:
             if self.read_only:
                 self.refresh()
             else:
+                self.location.complete()
                 self._recover()
                 self.remove_orphans()
         except BaseException:

@@ -102,14 +102,27 @@ class Location:
 
     def create(self, buckets: int, sql: dict[str, str]) -> Settings:
         """Make the folders and fix the settings."""
-        for folder in self._folders:
-            disk.DISK.make_folder(folder)
-        disk.DISK.sync_folder(self.root.parent)
+        with naming(self.root):
+            for folder in self._folders:
+                disk.DISK.make_folder(folder)
+            # The file makes a location of the folder, and from then on it has all of the others: so they come first.
+            for folder in (self.root, *self.root.parents):
+                try:
+                    disk.DISK.sync_folder(folder)
+                except PermissionError:  # not for this user to open, so it was there before
+                    break
         settings = Settings(buckets, secrets.randbits(62), sql)
-        # Last, because the file makes a location of the folder: from then on it has all of the others.
         data = asdict(settings) | {"crc": _checksum(asdict(settings))}
         write_atomically(self.root / _SETTINGS, json.dumps(data, indent=2).encode(), fsync=True)
         return settings
+
+    def complete(self) -> None:
+        """Make the folders that are missing, as some ways of copying leave out empty ones; not the log, however."""
+        if not self.log.is_dir():
+            raise CorruptFileError(f"{self.log} is missing", way_out="restore the location from a backup")
+        with naming(self.root):
+            for folder in self._folders:
+                disk.DISK.make_folder(folder)
 
     def settings(self) -> Settings:
         """Read the settings of an existing location."""
@@ -184,6 +197,18 @@ def writing(path: Path) -> Iterator[None]:
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}",
             way_out="free space or fix permissions at the location and try again: nothing was committed",
+        ) from error
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn a failure to change the files of a location that is being opened into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or path} could not be changed: {error.strerror or error}",
+            way_out="free space, fix permissions or see to the disk, and open the location again: nothing was lost",
         ) from error
 
 
