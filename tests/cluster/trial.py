@@ -16,6 +16,7 @@ import pyarrow.feather as feather
 import pytest
 from pyspark.sql import SparkSession
 from tests.cluster import world
+from tests.cluster.cleaner import marked
 from tests.cluster.standalone import Standalone
 
 import headrace as hr
@@ -165,14 +166,16 @@ class Trial:
         """Whether the driver has ended by itself."""
         return self.driver.poll() is not None
 
-    def news(self) -> None:
-        """Take note of what the driver has said."""
-        self._news()
+    def driver_jvms(self) -> list[int]:
+        """The JVM of the driver."""
+        commands = marked(self.cluster.mark)
+        return [pid for pid, command in commands.items() if "SparkSubmit" in command and "java" in command]
 
     def _ask(self, command: str) -> None:
         assert self.driver.stdin is not None
-        self.driver.stdin.write(f"{command}\n".encode())
-        self.driver.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # that it has ended is found when it does not answer
+            self.driver.stdin.write(f"{command}\n".encode())
+            self.driver.stdin.flush()
 
     def _wait_for(self, what: str) -> Any:
         deadline = time.monotonic() + _PATIENCE

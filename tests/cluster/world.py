@@ -189,9 +189,7 @@ def final_windows(replay: Replay) -> dict[datetime, float]:
     out = {}
     start = START
     while start + WINDOW <= replay.clock():
-        found = {
-            name: [k for k, at, _ in rows if start <= at < start + WINDOW] for name, rows in replay.events.items()
-        }
+        found = {name: [k for k, at, _ in rows if start <= at < start + WINDOW] for name, rows in replay.events.items()}
         out[start] = float(sum(found["buy"].count(k) for k in found["click"]))
         start += WINDOW
     return out
