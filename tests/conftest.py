@@ -52,9 +52,10 @@ def forks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--tier",
-        choices=("check", "all"),
+        choices=("check", "all", "cluster"),
         default="all",
-        help="check: what needs no Spark, and of the rest what is marked `check`; all: everything",
+        help="check: what needs no Spark, and of the rest what is marked `check`; cluster: what is marked `cluster`; "
+        "all: everything else",
     )
 
 
@@ -120,10 +121,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             hypothesis.seed(SEED)(function)
         if item.get_closest_marker("xdist_group") is None:  # tests of a file share what is made once per file
             item.add_marker(pytest.mark.xdist_group(item.path.name if _is_light(item) else _group(item)))
-    if config.getoption("--tier") == "check":
-        left = [item for item in items if not _in_check(item)]
-        items[:] = [item for item in items if _in_check(item)]
-        config.hook.pytest_deselected(items=left)
+    tier = config.getoption("--tier")
+    left = [item for item in items if not _is_in(tier, item)]
+    items[:] = [item for item in items if _is_in(tier, item)]
+    config.hook.pytest_deselected(items=left)
 
 
 def _is_light(item: pytest.Item) -> bool:
@@ -134,6 +135,11 @@ def _group(item: pytest.Item) -> str:
     """Where a worker is to run a test: with those of its file, but each seed may go anywhere."""
     callspec = getattr(item, "callspec", None)
     return item.nodeid if callspec is not None and "seed" in callspec.params else str(item.path)
+
+
+def _is_in(tier: str, item: pytest.Item) -> bool:
+    on_cluster = item.get_closest_marker("cluster") is not None
+    return on_cluster if tier == "cluster" else not on_cluster and (tier == "all" or _in_check(item))
 
 
 def _in_check(item: pytest.Item) -> bool:

@@ -132,3 +132,26 @@ def test_bad_rows_are_judged_after_they_are_evaluated(spark: SparkSession, tmp_p
         step = engine.apply({"t": changes((1, None, 1, 1), (2, "bob", 1, 1))}, on_bad_rows="quarantine")
         assert step.quarantined == {"t": 1}
         assert view.to_arrow().to_pylist() == [{"k": "B100", "n": 1}]
+
+
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+def test_a_step_by_catalyst_takes_views_along_that_have_no_query(
+    spark: SparkSession, tmp_path: Path, executor: str
+) -> None:
+    """An overflow has Catalyst evaluate a step; window joins and products of matrices have nothing for it to read."""
+    moment = pa.array([5_000], pa.timestamp("us", "UTC"))
+    event = pa.table({"k": [1], "at": moment, "came": moment})
+    with hr.Engine(spark, tmp_path, executor=executor, buckets=2) as engine:
+        engine.table("t", "x BIGINT")
+        for name in ("a", "b"):
+            engine.table(name, "k BIGINT, at TIMESTAMP, came TIMESTAMP", append_only=True)
+        doubled = engine.view("doubled", "SELECT SUM(2 * x) AS x FROM t")
+        chain = engine.matrix_chain("chain", {"m": (1, 1), "n": (1, 1)})
+        engine.window_join("pairs", "a", "b", on="k", time="at", arrival="came", window="1 ms")
+        entry = {"i": [0], "j": [0], "value": [2.0], "term": pa.array([None], pa.int64())}
+        step = {"a": event, "b": event, "m": pa.table(entry), "n": pa.table(entry)}
+        with pytest.raises(StepFailedError, match="overflow"):
+            engine.apply({"t": pa.table({"x": [1 << 62]}), **step})
+        engine.apply({"t": pa.table({"x": [1]}), **step})
+        assert doubled.to_arrow()["x"].to_pylist() == [2]
+        assert chain.to_arrow()["value"].to_pylist() == [4.0]

@@ -105,6 +105,10 @@ class ChainView(ViewKernel):
         return 0
 
     @property
+    def never_by_catalyst(self) -> bool:
+        return True  # it reads columns as they are, and has no query that Catalyst could have read
+
+    @property
     def in_one_pass(self) -> InOnePass:
         # Products are computed by one bucket; BLAS uses all cores for them.
         return InOnePass(self, {part: Residence(self.buckets, None) for part in self.arrangements})

@@ -115,6 +115,10 @@ class WindowView(ViewKernel):
     def home(self, part: str, bucket: int) -> int:
         return bucket
 
+    @property
+    def never_by_catalyst(self) -> bool:
+        return True  # it reads columns as they are, and has no query that Catalyst could have read
+
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         """Return the reason per row that cannot be joined: a NULL, an event after its arrival, a value such as NaN."""
         side = self.streams[SIDES.index(source)]
