@@ -16,7 +16,7 @@ from tests.window.test_window_view import batches, expected
 
 import headrace as hr
 from headrace.datasets.disorder import Stream
-from headrace.errors import BadRowsError, SchemaError
+from headrace.errors import BadRowsError, SchemaError, StorageError
 from headrace.window.spec import WindowSpec
 
 COLUMNS = "k BIGINT, v DOUBLE, at TIMESTAMP, came TIMESTAMP"
