@@ -7,16 +7,35 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import headrace as hr
+from headrace.cli.main import app
+from headrace.engine.looking import Look
 from headrace.engine.meanwhile import Meanwhile
+from headrace.engine.opening import location_at
+from headrace.engine.repair import problems, repair
 from headrace.errors import CorruptFileError, SchemaError, StorageError
 from headrace.runtime import session
 from headrace.runtime.location import Location, _checksum
+
+ENTRANCES: dict[str, Callable[[str], Any]] = {
+    "connect": hr.connect,
+    "read_only": lambda url: hr.connect(url, read_only=True),
+    "look": Look,
+    "verify": problems,
+    "repair": repair,
+}
+COMMANDS = {
+    "headrace run": ["run", "pipeline.sql", "--location"],
+    "headrace demo": ["demo", "--location"],
+    **{f"headrace {name}": [name] for name in ("read", "status", "explain", "verify", "repair")},
+}
 
 
 class Started(Exception):
@@ -54,15 +73,28 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize(
-    ("url", "way_out"),
-    [("s3://bucket/state", "mounted"), ("hdfs://host:9000/state", "mounted"), ("file:///tmp/state", "/tmp/state")],
-)
-def test_a_url_is_no_location(url: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("url", ["ftp://host/state", "abfss://box@account/state", "made-up://x/y", "smb://host/state"])
+@pytest.mark.parametrize("entrance", ["connect", "read_only", "look", "verify", "repair", *COMMANDS])
+def test_no_entrance_makes_a_folder_of_a_url(
+    entrance: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StorageError, match="is a URL") as caught:
-        hr.connect(url)
-    assert way_out in caught.value.way_out
+    Path("pipeline.sql").write_text("CREATE TABLE t (k BIGINT) USING parquet OPTIONS (path 'rows');")
+    if entrance in COMMANDS:
+        done = CliRunner().invoke(app, [*COMMANDS[entrance], url, *(["v"] if entrance == "headrace read" else [])])
+        assert done.exit_code != 0
+        assert "is a URL" in " ".join(done.output.split())
+    else:
+        with pytest.raises(StorageError, match="is a URL"):
+            ENTRANCES[entrance](url)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.sql"]
+
+
+def test_a_url_of_a_file_is_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given in (f"file://{tmp_path}/a b", f"file://{tmp_path}/a%20b", Path(f"file://{tmp_path}/a b")):
+        assert location_at(given).root == tmp_path / "a b"
+    assert location_at("odd:/x").root == location_at(tmp_path / "odd:" / "x").root == tmp_path / "odd:" / "x"
     assert list(tmp_path.iterdir()) == []
 
 

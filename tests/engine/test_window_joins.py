@@ -16,7 +16,7 @@ from tests.window.test_window_view import batches, expected
 
 import headrace as hr
 from headrace.datasets.disorder import Stream
-from headrace.errors import BadRowsError, SchemaError
+from headrace.errors import BadRowsError, SchemaError, StorageError
 from headrace.window.spec import WindowSpec
 
 COLUMNS = "k BIGINT, v DOUBLE, at TIMESTAMP, came TIMESTAMP"
@@ -356,6 +356,8 @@ def test_frames_that_make_no_sense_are_refused(spark: SparkSession, monkeypatch:
         with pytest.raises(SchemaError, match="no room for its state that the workers of spark://host:7077 see"):
             hr.window_join(left, right, arrival="came", **asked)
     streaming = spark.readStream.format("rate").load()
+    with pytest.raises(StorageError, match="is a URL"):
+        hr.window_join(left, right, arrival="came", location="ftp://host/rooms", **asked)
     with pytest.raises(SchemaError, match=r"one side .* is a stream"):
         hr.window_join(left, streaming, arrival="came", **asked)
     with pytest.raises(SchemaError, match="no location"):

@@ -28,7 +28,7 @@ def opened(location: Path, *, why: str = "", **options: Any) -> Iterator[Engine]
     with working(f"Starting Spark, because {why}" if why else "Starting Spark"):
         import headrace
 
-        engine = headrace.connect(str(location), **options)
+        engine = headrace.connect(location, **options)
     try:
         yield engine
     finally:
@@ -37,7 +37,9 @@ def opened(location: Path, *, why: str = "", **options: Any) -> Iterator[Engine]
 
 def looked(location: Path, question: Callable[[Look | Engine], T]) -> T:
     """Answer a question about a location that exists; Spark is started only if the answer needs it."""
-    if not (location / "headrace.json").is_file():
+    from headrace.engine.opening import location_at
+
+    if not location_at(location).exists:
         raise StorageError(
             f"There is no Headrace state at {location}.",
             way_out="Give the folder that `headrace run --location` was given (PIPELINE.state by default).",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from headrace.errors import SchemaError, StorageError
 from headrace.runtime.location import MOST_BUCKETS, Location, Settings
@@ -16,7 +17,7 @@ PROCESS, DISK = "process", "disk"  # what a commit is safe from when it returns 
 _SHARING = (AUTO, EXACT, OFF)
 LEVELS = (PROCESS, DISK)
 _EXECUTORS = ("auto", "inline", "spark")
-_URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+)://")
+_URL = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(/?)")
 
 
 def check_opening(
@@ -82,17 +83,32 @@ def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
 
 
 def location_at(given: str | Path) -> Location:
-    """The location of a path; a URL is refused, because as a path it is a folder "s3:" of the working directory."""
-    url = _URL.match(str(given))
-    if url is not None:
-        path = str(given).removeprefix("file://")
-        raise StorageError(
-            f"{given} is a URL, and the state is kept in a folder of a file system",
-            way_out=f"give the path: {path}"
-            if url[1] == "file"
-            else "give a path, as in /data/state; on a cluster, of a file system that all nodes have mounted",
-        )
-    return Location(given)
+    """The location of a path; a URL that names no file system of this machine is refused, and makes no such folder."""
+    url = url_of(given)
+    if url is None:
+        return Location(given)
+    scheme, _, rest = url.partition("://")
+    if scheme == "file" and rest.startswith("/"):
+        return Location(unquote(rest))
+    raise StorageError(
+        f"{given} is a URL, and the state is kept in a folder of a file system",
+        way_out=f"give the path: {rest}"
+        if scheme == "file"
+        else "give a path, as in /data/state; on a cluster, of a file system that all nodes have mounted",
+    )
+
+
+def url_of(given: str | Path) -> str | None:
+    """What was given as a location, as a URL; None if it is a path.
+
+    A URL that went through a Path (that of a command line, say) has lost one of its slashes, so `s3:/x` counts as one,
+    too; a folder of that name is `/where/it/is/s3:/x`.
+    """
+    found = _URL.match(str(given))
+    if found is None or not (found[2] or isinstance(given, Path)):
+        return None
+    scheme, rest = found[1].lower(), str(given)[found.end() :]
+    return f"{scheme}://{'' if found[2] or scheme != 'file' else '/'}{rest}"
 
 
 def check_writable(location: Location) -> None:

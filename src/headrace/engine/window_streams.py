@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.engine import Engine
-from headrace.engine.opening import check_classic
+from headrace.engine.opening import check_classic, location_at
 from headrace.engine.window_joins import WindowJoinView
 from headrace.errors import SchemaError
 from headrace.explain.report import Report
@@ -79,7 +79,7 @@ def window_join(
             raise SchemaError(
                 "a window join of streams has no location", way_out="give location=, a folder for what it must remember"
             )
-        return WindowJoinStream(sides, Path(location), asked)
+        return WindowJoinStream(sides, location_at(location).root, asked)
     if arrival is None:
         raise SchemaError(
             "a window join of bounded DataFrames has no arrival times",
@@ -91,7 +91,7 @@ def window_join(
             f"a window join of bounded DataFrames has no room for its state that the workers of {master} see",
             way_out="give location=, a folder that all nodes see; what is written there goes with the join",
         )
-    return WindowJoinStream(sides, Path(location or tempfile.gettempdir()), asked)
+    return WindowJoinStream(sides, location_at(location or tempfile.gettempdir()).root, asked)
 
 
 @dataclass(frozen=True)
