@@ -14,6 +14,7 @@ from headrace.cli.data import data
 from headrace.cli.demo import demo
 from headrace.cli.explain import explain
 from headrace.cli.read import read
+from headrace.cli.rebucket import rebucket
 from headrace.cli.repair import repair, verify
 from headrace.cli.run import run
 from headrace.cli.status import status
@@ -48,6 +49,7 @@ app.command()(explain)
 app.command()(status)
 app.command()(verify)
 app.command()(repair)
+app.command()(rebucket)
 app.command()(data)
 # Further options are passed on to the benchmark.
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)

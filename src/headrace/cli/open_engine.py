@@ -37,13 +37,7 @@ def opened(location: Path, *, why: str = "", **options: Any) -> Iterator[Engine]
 
 def looked(location: Path, question: Callable[[Look | Engine], T]) -> T:
     """Answer a question about a location that exists; Spark is started only if the answer needs it."""
-    from headrace.engine.opening import location_at
-
-    if not location_at(location).exists:
-        raise StorageError(
-            f"There is no Headrace state at {location}.",
-            way_out="Give the folder that `headrace run --location` was given (PIPELINE.state by default).",
-        )
+    check_there(location)
     from headrace.engine import looking
     from headrace.engine.spark_needed import SparkNeeded
 
@@ -55,6 +49,17 @@ def looked(location: Path, question: Callable[[Look | Engine], T]) -> T:
     # A command that only reads must neither block a writer nor wait for one.
     with opened(location, why=why, read_only=True) as engine:
         return question(engine)
+
+
+def check_there(location: Path) -> None:
+    """Refuse a location that does not exist: a command about its state must not make one."""
+    from headrace.engine.opening import location_at
+
+    if not location_at(location).exists:
+        raise StorageError(
+            f"There is no Headrace state at {location}.",
+            way_out="Give the folder that `headrace run --location` was given (PIPELINE.state by default).",
+        )
 
 
 def view_of(engine: Look | Engine, location: Path, name: str) -> Handle:

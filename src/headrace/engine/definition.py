@@ -183,10 +183,18 @@ _REQUESTS: dict[str, type[Request]] = {
 
 @dataclass(frozen=True)
 class TreeChoice:
-    """What led to a tree of operators: the known sizes of its sources, and a fingerprint of the tree."""
+    """What led to a tree of operators, and to where these run.
+
+    Parameters
+    ----------
+    sizes : the known sizes of its sources.
+    fingerprint : of the tree.
+    placed_for : the number of buckets then, if it has changed since; 0 if it has not.
+    """
 
     sizes: Mapping[str, int]
     fingerprint: str = ""
+    placed_for: int = 0
 
 
 @dataclass(frozen=True)

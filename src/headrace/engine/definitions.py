@@ -53,7 +53,9 @@ class Definitions:
 
     def follow(self, before: Snapshot, after: Snapshot) -> None:
         """Take over what the engine that writes has defined since."""
-        if after.defines_what(before):
+        buckets = self._store.settings.buckets
+        is_rebucketed, self._planner.buckets = self._planner.buckets != buckets, buckets
+        if after.defines_what(before) and not is_rebucketed:
             return
         for name in before.views.keys() - after.views.keys() | before.tables.keys() - after.tables.keys():
             self.forget(name)
@@ -61,7 +63,7 @@ class Definitions:
             if said != before.tables.get(name):
                 self.add_table(table_of(name, said))
         for name, said in after.views.items():
-            if said == before.views.get(name):
+            if said == before.views.get(name) and not is_rebucketed:
                 continue
             is_same = name in before.views and said["request"] == before.views[name]["request"]
             if is_same and name not in self.failed and not is_stale(said):

@@ -35,9 +35,20 @@ from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_defini
 from headrace.engine.merging_views import MergingViews
 from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
-from headrace.engine.opening import AUTO, BAD_ROWS, OFF, PROCESS, check_classic, check_options, location_at, one_of
+from headrace.engine.opening import (
+    AUTO,
+    BAD_ROWS,
+    OFF,
+    PROCESS,
+    check_buckets,
+    check_classic,
+    check_options,
+    location_at,
+    one_of,
+)
 from headrace.engine.planning import Planner
 from headrace.engine.products import inputs_of
+from headrace.engine.rebucketing import Rebucketed, Rebucketer
 from headrace.engine.recompute import Recomputer
 from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
 from headrace.engine.scheduler import Scheduler
@@ -71,7 +82,7 @@ class Engine:
     ----------
     spark : the session to run on; it is never stopped by the engine.
     location : a folder for all state, created if it does not exist. On a cluster, a folder that all nodes see.
-    buckets : hash partitions of all state, fixed when the location is made (default: twice the cores, at least 4).
+    buckets : hash partitions of all state (default: twice the cores, at least 4); `rebucket` changes their number.
     executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
     driver_rows : "auto" runs a step with at most this many changed rows in the driver, by threads, without a Spark job
         (default: 1,000,000 on a cluster; 2,000,000 on a local master, where a job has the same cores); 0 for none.
@@ -138,6 +149,9 @@ class Engine:
         registry.watch(self._catalogue)  # the rings of its views keep their names while it is open
         self._upkeep = Upkeep(self._store, lambda name: self._catalogue.kind_of(name, self.buckets), self._lock)
         self._scheduler = Scheduler(self._next_due, self._lock, self._fire_due)
+        self._rebucketer = Rebucketer(
+            self._catalogue, self._store, self._planner, know, self._maintenance, step_runner, recomputer
+        )
         self._merging = MergingViews(self._sharing, self._store, self._maintenance, self._lock, self._after_merging)
         if not read_only:
             for name, planned in stale.items():
@@ -720,6 +734,24 @@ class Engine:
         self.settle()
         with self._lock:
             self._upkeep.finish()
+
+    def rebucket(self, buckets: int) -> Rebucketed:
+        """Lay all state out for another number of buckets, so that as many tasks can share the work of a step.
+
+        It waits for the step that is under way, and later steps wait for it; readers go on. All of it is one commit: a
+        crash before that leaves the old buckets. Nothing is computed again, except for views over joins that keep sums
+        which do not tell their bucket: those are filled again, unless the new number divides the old one.
+        """
+        check_buckets(buckets)
+        with self._merging.resting(), self._lock:
+            self._store.check_writes()
+            self._failed.check_none("nothing tells in which buckets its state belongs")
+            if behind := self._rebucketer.waiting(buckets):
+                self.refresh(*behind)
+            done = self._rebucketer.rebucket(buckets)
+            self._maintenance.memory.rebalance()
+            self._scheduler.wake()
+            return done
 
     def settle(self) -> None:
         """Wait until all views share what they have in common with others.

@@ -92,6 +92,14 @@ class FailedViews:
                 way_out=f"see engine.views[{name!r}].problem; or drop it first: engine.drop({name!r})",
             )
 
+    def check_none(self, because: str) -> None:
+        """Refuse what takes all views, if one of them could not be opened."""
+        for name in self._found:
+            raise SchemaError(
+                f"view {name!r} could not be opened, and {because}",
+                way_out=f"see engine.views[{name!r}].problem; or drop it first: engine.drop({name!r})",
+            )
+
     def check_unused(self, table: str) -> None:
         """Refuse to drop a table that one of them reads, as far as the text of its definition tells."""
         word = re.compile(rf"\b{re.escape(table)}\b", re.IGNORECASE)

@@ -97,6 +97,14 @@ class MergingViews:
                 self._last_made = time.monotonic()
                 self._changed.notify_all()
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Merge nothing, once what is being filled is done; the caller does not hold the lock."""
+        with self.making():
+            with self._changed:
+                self._changed.wait_for(lambda: not self._is_filling)
+            yield
+
     def postponed(self, name: str, view: PlannedView) -> list[str] | None:
         """The views that have to be merged once there is this one too; None if the new view is merged at once."""
         if self._sharing.mode == OFF or not self._sharing.may_share(view) or self._rows(view.tables) <= FEW_ROWS:
@@ -284,6 +292,7 @@ class MergingViews:
         finally:
             with self._changed:
                 self._is_filling = False
+                self._changed.notify_all()
 
     def _finish(self, change: Change, names: list[str], filled: Arrangements, start: Snapshot, files: set[str]) -> None:
         """Catch up with the last steps, and commit; the caller holds the lock."""
@@ -303,7 +312,7 @@ class MergingViews:
     def _caught_up(
         self, moves: Moves, filled: Arrangements, start: Snapshot, now: Snapshot, files: set[str]
     ) -> Arrangements:
-        if _behind(moves, start, now) > _MOST:
+        if _behind(moves, start, now) > _MOST or start.settings != now.settings:  # other buckets
             raise _StartOver
         out: Arrangements = {}
         for one in moves.filled:

@@ -58,12 +58,18 @@ def check_options(
     one_of("sharing", sharing, _SHARING)
     one_of("durability", durability, LEVELS)
     one_of("on_bad_rows", on_bad_rows, BAD_ROWS)
-    if buckets is not None and not 1 <= buckets <= MOST_BUCKETS:
-        raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {MOST_BUCKETS}")
+    if buckets is not None:
+        check_buckets(buckets)
     if driver_rows is not None and driver_rows < 0:
         raise SchemaError(
             f"driver_rows={driver_rows} is out of range", way_out="choose 0 (no step runs in the driver) or more"
         )
+
+
+def check_buckets(buckets: int) -> None:
+    """Refuse a number of buckets that no location has."""
+    if not 1 <= buckets <= MOST_BUCKETS:
+        raise SchemaError(f"buckets={buckets} is out of range", way_out=f"choose from 1 to {MOST_BUCKETS}")
 
 
 def check_classic(what: str, given: object) -> None:
@@ -134,9 +140,17 @@ def existing(location: Location, buckets: int | None, *, read_only: bool) -> Set
             )
         return None
     settings = location.settings()
-    if buckets is not None and buckets != settings.buckets:
+    if buckets is not None and buckets != (there := _buckets(location, settings)):
         raise SchemaError(
-            f"location {location.root} has {settings.buckets} buckets, not {buckets}",
-            way_out="leave buckets out: their number is fixed when a location is made",
+            f"location {location.root} has {there} buckets, not {buckets}",
+            way_out=f"leave buckets out; or change their number once the location is open: engine.rebucket({buckets})",
         )
     return settings
+
+
+def _buckets(location: Location, settings: Settings) -> int:
+    """The number of buckets as of the newest commit that can be read; whoever opens the location finds damage."""
+    from headrace.runtime.log import CommitLog  # here, because it loads NumPy, and most openings name no number
+
+    *_, newest = CommitLog(location).history()
+    return settings.as_of(newest.snapshot.settings).buckets

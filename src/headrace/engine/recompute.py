@@ -29,15 +29,17 @@ from headrace.operators.kernel import Evaluated, Incoming, Lifted, MapSide, Redu
 from headrace.relation.arrangement import scan
 from headrace.relation.columns import whole
 from headrace.relation.layout import TableLayout
+from headrace.relation.residence import Residence
 from headrace.relation.run import Run, consolidate
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import Column
+from headrace.relation.types import SqlType
 from headrace.rings import COUNT, Group
 from headrace.rings.covariance import Covariance
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, table_arrangement, view_arrangement
 from headrace.runtime.record import Arrangements, BucketState
-from headrace.runtime.replacing import Replacing
+from headrace.runtime.replacing import NUMBER, Replacing, numbered_rows
 from headrace.runtime.runwriter import RunWriter
 from headrace.thrifty.strategy import F_SQL
 
@@ -194,6 +196,9 @@ class RecomputedMoments(Recomputed):
     def home(self, part: str, bucket: int) -> int:
         return 0
 
+    def residences(self, buckets: int) -> Mapping[str, Residence]:
+        return {self.part: Residence(buckets, None)}
+
     def run_of(self, answer: pa.Table) -> Run:
         """Make a run of the sums that the statement returned."""
         there = np.nan_to_num(_doubles(answer.column("c"))) != 0
@@ -257,6 +262,22 @@ class Recomputer:
             result.add(self._over_tables(view, tables, state, partial(self._stored, name, view)))
         return result
 
+    def laid_out(
+        self, name: str, view: RecomputedQuery, states: Mapping[int, BucketState], buckets: int
+    ) -> BucketResult:
+        """The rows of a stored answer in another number of buckets, in their order."""
+        from headrace.engine.step_runner import translating_spark_errors
+
+        root, columns = str(self._store.location.root), view.columns
+        stored = frames.bucket_frame(
+            self._session,
+            [*columns, Column(NUMBER, SqlType("bigint"))],
+            self._store.settings.buckets,
+            lambda bucket: [numbered_rows(columns, OPEN.of(root, states, bucket))],
+        )
+        rows = stored.orderBy(NUMBER).drop(NUMBER)
+        return translating_spark_errors(lambda: self._replaced(name, view, rows, {}, buckets))
+
     def _over_tables(
         self,
         view: Recomputed,
@@ -299,6 +320,12 @@ class Recomputer:
         return self._rows(name, view, answer)
 
     def _rows(self, name: str, view: RecomputedQuery, answer: DataFrame) -> BucketResult:
+        states = self._store.snapshot.arrangements.get(view_arrangement(name, view.part), {})
+        return self._replaced(name, view, answer, states, self._store.settings.buckets)
+
+    def _replaced(
+        self, name: str, view: RecomputedQuery, answer: DataFrame, states: Mapping[int, BucketState], buckets: int
+    ) -> BucketResult:
         from headrace.runtime.replacing_job import replace_rows
 
         store = self._store
@@ -306,8 +333,8 @@ class Recomputer:
             view=name,
             part=view.part,
             columns=view.columns,
-            states=store.snapshot.arrangements.get(view_arrangement(name, view.part), {}),
-            buckets=store.settings.buckets,
+            states=states,
+            buckets=buckets,
             root=str(store.location.root),
             version=store.snapshot.version + 1,
             fsync=store.fsync,

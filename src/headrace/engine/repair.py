@@ -7,7 +7,8 @@ that somebody changed or removed, or that the disk lost after it had promised to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from headrace.engine.opening import check_writable, existing, location_at
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError
 from headrace.relation import disk
-from headrace.runtime.location import Location
-from headrace.runtime.log import CommitLog, Snapshot
+from headrace.runtime.location import Location, Settings
+from headrace.runtime.log import CHECKPOINT, COMMIT, CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.record import Record
 from headrace.runtime.recovery import newest_whole, run_damage
 
 
@@ -29,19 +31,24 @@ class Repaired:
     ----------
     step : the last step that is there.
     commits : how many commits after that are gone.
-    why : what was wrong with the next one; None if nothing was, so that nothing has changed.
+    why : what was wrong with the next one; None if nothing was, so that no commit is gone.
+    settings : whether `headrace.json` was lost or damaged, and made again from the log.
     """
 
     location: str
     step: int
     commits: int
     why: str | None
+    settings: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
+        if self.settings:
+            rest = str(replace(self, settings=False)).removesuffix("; nothing was changed")
+            return f"{rest}; headrace.json was made again, by the settings that the log has"
         if self.why is None:
             return f"{self.location}: step {self.step} is whole; nothing was changed"
         gone = f"{self.commits} later commit{'' if self.commits == 1 else 's'}"
@@ -59,7 +66,7 @@ def problems(path: str | Path) -> list[str]:
     history = list(CommitLog(location).history())
     last = history[-1]
     found = [] if last.broken is None else [last.broken]
-    return found + Reader(location.root, settings.buckets, last.snapshot).damage()
+    return found + Reader(location.root, settings.as_of(last.snapshot.settings).buckets, last.snapshot).damage()
 
 
 def repair(path: str | Path) -> Repaired:
@@ -70,14 +77,35 @@ def repair(path: str | Path) -> Repaired:
     CorruptFileError : there is none. Nothing was changed, and the error says what could still be done.
     """
     location = location_at(path)
-    check_writable(location)
-    existing(location, None, read_only=True)
+    lost = _lost_settings(location)
+    if lost is None:
+        check_writable(location)
+        existing(location, None, read_only=True)
     location.lock()
     try:
-        return _repaired(location)
+        done = _repaired(location)
+        if lost is None:
+            return done
+        location.write_settings(lost)
+        return replace(done, settings=True)
     finally:
         OPEN.forget_all(str(location.root))
         location.unlock()
+
+
+def _lost_settings(location: Location) -> Settings | None:
+    """The settings of a location that has no whole `headrace.json`, if its log has them.
+
+    Any record will do: the number of buckets that counts is that of the commit, and nothing else ever changes.
+    """
+    try:
+        location.settings()
+    except CorruptFileError:
+        for file in sorted(CommitLog(location).after(-1), reverse=True):
+            with suppress(CorruptFileError):
+                if file.suffix in (COMMIT, CHECKPOINT) and (said := Record.read(file).settings) is not None:
+                    return Settings.from_json(said)
+    return None
 
 
 def _repaired(location: Location) -> Repaired:

@@ -65,7 +65,7 @@ class StateMaker:
                 view = with_shifts(view, some) or view
                 if computed := recomputed({name: view.kernel}):
                     result = self._recomputer.run(computed, tables, {})
-                    self._untold(name, result)
+                    self.untold(name, result)
                     return view, result.buckets
                 analysed = {} if view.analysed is None else {name: view.analysed}
                 tasks = [
@@ -79,7 +79,7 @@ class StateMaker:
             except BaseException as error:
                 self._store.roll_back()
                 raise _filling_failed(name, error) from error
-        self._untold(name, result)
+        self.untold(name, result)
         return view, result.buckets
 
     def fill_parts(self, wanted: Wanted, snapshot: Snapshot, names: set[str] | None = None) -> Arrangements:
@@ -100,7 +100,7 @@ class StateMaker:
             return replace(self._programs.rebuilding(name, taken, snapshot.arrangements, rebuilt), names=names)
 
         result = rebuild(self._step_runner, name, kernel, wanted.filled, made, self._analysed(name))
-        self._untold(name, result)
+        self.untold(name, result)
         # A part without entries has no runs, and is there all the same.
         return {one: result.buckets.get(one, {}) for one in wanted.arrangements}
 
@@ -138,7 +138,7 @@ class StateMaker:
         made = partial(self._programs.rebuilding, name, self._kept(name, kernel), state)
         with self._store.reader():
             result = rebuild(self._step_runner, name, kernel, wanted, made, self._analysed(name))
-        self._untold(name, result)
+        self.untold(name, result)
         return result.buckets
 
     def anew(self, name: str, changed: Arrangements) -> BucketResult:
@@ -172,7 +172,7 @@ class StateMaker:
         if view.is_final:
             windows_of(name, view, self._catalogue.schemas)
 
-    def _untold(self, name: str, result: BucketResult) -> None:
+    def untold(self, name: str, result: BucketResult) -> None:
         """Delete the files of changes that filling a view wrote: filling counts as no change of the view."""
         changes = {run.name for run in result.changes.get(name, [])}
         discard(self._store.location, changes - BucketResult(buckets=result.buckets).files())

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from headrace.engine.durability import Durability, path_of
@@ -50,7 +50,7 @@ class Store:
         self._closed = False
         self.snapshot = Snapshot()
         self.lost: str | None = None  # what opening the location had to cut off
-        self.settings: Settings
+        self._made: Settings
         self.followed: Callable[[Snapshot, Snapshot], None] = lambda before, after: None
         self.before_commit: Callable[[Record, Snapshot], Record] = lambda record, before: record
         self.after_commit: Callable[[Record, list[Replacement]], None] = lambda record, merged: None
@@ -68,7 +68,7 @@ class Store:
             self.location.lock()
         try:
             there = existing(self.location, buckets, read_only=self.read_only)
-            self.settings = there or self.location.create(buckets or default, sql)
+            self._made = there or self.location.create(buckets or default, sql)
             if self.read_only:
                 self.refresh()
             else:
@@ -83,8 +83,13 @@ class Store:
         """Read an existing location."""
         there = existing(self.location, None, read_only=True)
         assert there is not None
-        self.settings = there
+        self._made = there
         self.refresh()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings as of the current snapshot."""
+        return self._made.as_of(self.snapshot.settings)
 
     def _recover(self) -> None:
         """Go back to the newest commit that is whole, and make that safe before anything is removed."""
@@ -117,19 +122,21 @@ class Store:
     @property
     def latest(self) -> Reader:
         """A reader of the current snapshot for numbers only: its files may be deleted at any moment."""
-        return Reader(self.location.root, self.settings.buckets, self.snapshot)
+        snapshot = self.snapshot
+        return Reader(self.location.root, self._made.as_of(snapshot.settings).buckets, snapshot)
 
     def reader(self) -> Reader:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         self._check_open()
         with self._lock:
             snapshot, pin = self.snapshot, self._pin(self.snapshot.files())
+        buckets = self._made.as_of(snapshot.settings).buckets
 
         def release() -> None:
             if forgotten.detach() is not None:
                 self._unpin(pin)
 
-        reader = Reader(self.location.root, self.settings.buckets, snapshot, release)
+        reader = Reader(self.location.root, buckets, snapshot, release)
         forgotten = weakref.finalize(reader, self._unpin_later, pin, time.monotonic() + GRACE_SECONDS)
         forgotten.atexit = False
         return reader
@@ -169,14 +176,14 @@ class Store:
 
     def commit(self, record: Record) -> None:
         """Append a record; when this returns, the step has happened."""
-        self._check_open()
-        if self.read_only:
-            raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
+        self.check_writes()
         self._durability.check()
         with self._lock:
             merged = self._replacements.copy()
         before = self.snapshot
         record = self.before_commit(record, before)
+        if not before.settings and record.settings is None:
+            record = replace(record, settings=asdict(self._made))  # so that they are in the log from the first on
         if merged:
             record = self._with_merges(record, merged)
         after = before.after(record)
@@ -190,6 +197,12 @@ class Store:
             self._doomed |= dict.fromkeys((old | made) - new, after.version)
         self._durability.committed(after, new - old)
         self.after_commit(record, merged)
+
+    def check_writes(self) -> None:
+        """Refuse what only an engine may do that writes."""
+        self._check_open()
+        if self.read_only:
+            raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
 
     def sync(self) -> None:
         """Wait until all that is committed is safe from a power cut."""

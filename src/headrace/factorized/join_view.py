@@ -137,20 +137,23 @@ class JoinView(ViewKernel):
 
     @cached_property
     def in_one_pass(self) -> InOnePass | None:
-        residences = {part: Residence(self.buckets, first_word) for part in self.answer.arrangements}
+        residences = self.residences(self.buckets)
+        return None if self._kept.keys() - residences.keys() else InOnePass(replace(self, buckets=1), residences)
+
+    def residences(self, buckets: int) -> dict[str, Residence]:
+        found = {part: Residence(buckets, first_word) for part in self.answer.arrangements}
         for part, number in self._kept.items():
             view = self.plan.views[number]
             order = next(i for i in range(len(view.orders)) if part_name(number, i) == part)
             partition = self.plan.stages[view.stage].partition
             if part in self._shared:
-                residences[part] = Residence(self.buckets, None, self.home(part, 0))
-            elif partition is None or partition not in view.keys:
-                return None  # each bucket has sums of its own rows, and their keys do not say whose
-            else:
+                found[part] = Residence(buckets, None, self.home(part, 0))
+            elif partition is not None and partition in view.keys:
                 at = self.variables.slices(view.orders[order])[partition].start
                 by_key = all(partition in bound for bound in self._bound(number, order))
-                residences[part] = Residence(self.buckets, partial(_word, at=at), by_key=by_key)
-        return InOnePass(replace(self, buckets=1), residences)
+                found[part] = Residence(buckets, partial(_word, at=at), by_key=by_key)
+            # Otherwise, each bucket has sums of its own rows, and their keys do not say whose.
+        return found
 
     @cached_property
     def inlets(self) -> Mapping[str, Inlet]:

@@ -127,9 +127,13 @@ class Described:
     def nodes(self) -> tuple[Node, ...]:
         return self.kernel.tree.nodes
 
+    @property
+    def _placed_for(self) -> int:
+        return self.kernel.placed_for or self.kernel.buckets
+
     @cached_property
     def _placer(self) -> Placer:
-        return Placer(self.kernel.tree, self.kernel.sizes, self.kernel.buckets)
+        return Placer(self.kernel.tree, self.kernel.sizes, self._placed_for)
 
     @cached_property
     def operators(self) -> tuple[DescribedOperator, ...]:
@@ -289,7 +293,7 @@ class Described:
         if isinstance(node, Join) and not node.keys:
             return "no column says which rows it is joined with, so it must meet all of them"
         return (
-            f"it was expected to have {counted(mine, 'row')} and the other side {other:,}, so {self.kernel.buckets} "
+            f"it was expected to have {counted(mine, 'row')} and the other side {other:,}, so {self._placed_for} "
             "copies of it are less than what would have to move"
         )
 

@@ -276,6 +276,10 @@ class ViewKernel(Protocol):
         """How a small step changes all buckets of the view at once; None if the view is kept bucket by bucket."""
         return None
 
+    def residences(self, buckets: int) -> Mapping[str, Residence]:
+        """In which of so many buckets each entry of an arrangement lies; without those whose entries do not tell."""
+        return {} if self.in_one_pass is None else self.in_one_pass.residences
+
     def feed_of(self, part: str) -> FeedId | None:
         """The feed that a part carries to Catalyst; None for any other part."""
         return None

@@ -92,6 +92,8 @@ class TreeView(ViewKernel):
     followers : the views that read this shared subplan.
     unkept : parts that are dropped for now; a step that reads them is preceded by one that makes them again.
     rebuild : makes some parts again, and does nothing else.
+    placed_for : the number of buckets that its operators were placed for, if there are others now: what is copied to
+        every bucket, and which rows meet where, stays as it was. 0 if there are still as many.
     """
 
     tree: Tree
@@ -106,6 +108,7 @@ class TreeView(ViewKernel):
     followers: tuple[Follower, ...] = ()
     unkept: frozenset[str] = frozenset()
     rebuild: Rebuild | None = None
+    placed_for: int = 0
 
     @property
     def never_by_catalyst(self) -> bool:
@@ -141,7 +144,11 @@ class TreeView(ViewKernel):
     @cached_property
     def placement(self) -> Placement:
         given = {number: one.stage for number, one in self.given.items()}
-        return Placer(self.tree, self.sizes, self.buckets, self.by_catalyst, given).place()
+        return Placer(self.tree, self.sizes, self.placed_for or self.buckets, self.by_catalyst, given).place()
+
+    def rebucketed(self, buckets: int) -> TreeView:
+        """The same view in another number of buckets, with its operators placed as they are."""
+        return replace(self, buckets=buckets, placed_for=self.placed_for or self.buckets)
 
     @cached_property
     def keeping(self) -> Keeping:
@@ -243,7 +250,7 @@ class TreeView(ViewKernel):
                 if residence is None:
                     return None
                 residences[part] = residence
-        return InOnePass(replace(self, buckets=1)._with_followers(_in_one_bucket), residences)
+        return InOnePass(replace(self, buckets=1, placed_for=0)._with_followers(_in_one_bucket), residences)
 
     def _residence(self, number: int, layout: OperatorLayout, part: str) -> Residence | None:
         """In which bucket each entry of a part lies; None if the entries do not tell."""

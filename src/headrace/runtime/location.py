@@ -1,6 +1,7 @@
 """The engine's location: one folder that holds everything, and the lock that gives it one writer.
 
-headrace.json   settings that are fixed when the location is made (buckets, hash seed, SQL settings)
+headrace.json   the settings that the location was made with (buckets, hash seed, SQL settings); the log has them too,
+                and the number of buckets that counts is the one there
 log/            the commit log (see `log`)
 runs/           immutable run files
 batches/        change batches on their way to tasks; empty between steps
@@ -28,6 +29,7 @@ from typing import IO, Any
 
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
+from headrace.relation.from_log import REPAIR
 
 FORMAT = 5
 MOST_BUCKETS = 4096
@@ -38,12 +40,27 @@ SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.s
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed for the life of a location."""
+    """The settings of a location: all are fixed when it is made but the number of buckets, which a commit may change.
+
+    `headrace.json` has those that it was made with. The log has them too, from the first commit on, and what a commit
+    says counts for the state as of this commit: so whoever reads an older state reads it with its own buckets.
+    """
 
     buckets: int
     seed: int
     sql: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Settings:
+        """The settings of their JSON; raises ValueError, TypeError or AttributeError if they are none."""
+        settings = cls(**data)
+        settings.check()
+        return settings
+
+    def as_of(self, said: dict[str, Any]) -> Settings:
+        """The settings of a snapshot, by what it says; these, if its log has no commit yet."""
+        return Settings(**said) if said else self
 
     def check(self) -> None:
         """Refuse, by a ValueError, what no location has."""
@@ -55,6 +72,8 @@ class Settings:
             raise ValueError(f"it sets {', '.join(sorted(unknown))}, which is no setting of a location")
         if not all(type(value) is str for value in self.sql.values()):
             raise ValueError("its SQL settings are no texts")
+        if self.format != FORMAT:
+            raise ValueError(f"its format is {self.format!r}")
 
 
 class Location:
@@ -112,9 +131,13 @@ class Location:
                 except PermissionError:  # not for this user to open, so it was there before
                     break
         settings = Settings(buckets, secrets.randbits(62), sql)
+        self.write_settings(settings)
+        return settings
+
+    def write_settings(self, settings: Settings) -> None:
+        """Write the settings that the location was made with."""
         data = asdict(settings) | {"crc": _checksum(asdict(settings))}
         write_atomically(self.root / _SETTINGS, json.dumps(data, indent=2).encode(), fsync=True)
-        return settings
 
     def complete(self) -> None:
         """Make the folders that are missing, as some ways of copying leave out empty ones; not the log, however."""
@@ -125,22 +148,24 @@ class Location:
                 disk.DISK.make_folder(folder)
 
     def settings(self) -> Settings:
-        """Read the settings of an existing location."""
+        """Read the settings that an existing location was made with."""
         path = self.root / _SETTINGS
         self.check_inside()
         try:
             data: dict[str, Any] = json.loads(disk.read(path))
+            crc = data.pop("crc", None)
+            if crc is not None and crc != _checksum(data):
+                raise ValueError("it does not match its checksum")
             if data["format"] != FORMAT:
                 raise StorageError(
                     f"{self.root} was written in format {data['format']}; this Headrace reads format {FORMAT}",
                     way_out="open it with the version that wrote it",
                 )
-            if data.pop("crc") != _checksum(data):
-                raise ValueError("it does not match its checksum")
-            settings = Settings(**data)
-            settings.check()
+            if crc is None:
+                raise ValueError("it has no checksum")
+            settings = Settings.from_json(data)
         except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            raise CorruptFileError(f"{path} cannot be read: {error}", way_out="restore it from a backup") from error
+            raise CorruptFileError(f"{path} cannot be read: {error}", way_out=REPAIR) from error
         return settings
 
     def lock(self) -> None:

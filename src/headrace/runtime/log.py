@@ -49,6 +49,7 @@ class Snapshot:
     unkept: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     unmerged: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)  # empty before the first commit
 
     @cached_property
     def read(self) -> Arrangements:
@@ -83,13 +84,14 @@ class Snapshot:
             rates,
             goals,
             learnt,
-            {name: buckets for name, buckets in (self.shown | record.shown).items() if name not in gone},
+            {name: buckets for name, buckets in self.shown.items() if name not in gone} | record.shown,
             {name: runs for name, runs in record.unshown.items() if name in views},
             self.shared if record.shared is None else record.shared,
             self.unshared if record.unshared is None else record.unshared,
             {name: parts for name, parts in unkept.items() if parts},
             self.memory if record.memory is None else record.memory,
             [name for name in (self.unmerged if record.unmerged is None else record.unmerged) if name in views],
+            self.settings if record.settings is None else record.settings,
         )
 
     def record(self) -> Record:
@@ -116,6 +118,7 @@ class Snapshot:
             unkept=self.unkept,
             memory=self.memory,
             unmerged=self.unmerged,
+            settings=self.settings or None,
         )
 
     def runs(self) -> Iterator[RunRef]:

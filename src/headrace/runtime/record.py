@@ -17,6 +17,7 @@ from headrace.errors import CorruptFileError, HeadraceError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
 from headrace.relation.schema import check_name
+from headrace.runtime.location import Settings
 
 RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
 PENDING = "pending/"  # begins the names of arrangements of changes that wait at an inlet of a view
@@ -101,6 +102,7 @@ class Record:
     unkept: dict[str, Any] = field(default_factory=dict)  # per view, the arrangements dropped for now, with their sizes
     memory: dict[str, Any] | None = None  # what the memory budget has led to, and which changes are expected next
     unmerged: list[str] | None = None  # the views that have still to be merged with others, if that has changed
+    settings: dict[str, Any] | None = None  # those of the location, if they have changed or were in no record yet
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -146,6 +148,8 @@ class Record:
                 raise ValueError(f"its {name} are no {kind.__name__}")
         if not all(isinstance(view, str) for view in data.get("unmerged") or ()):
             raise ValueError("its unmerged views are no names")
+        if data.get("settings") is not None:
+            Settings.from_json(data["settings"])
         for aside in (data.get("quarantine", {}), data.get("late", {})):
             for file in (file for files in aside.values() for file in files):
                 if not isinstance(file, str) or not _ASIDE.fullmatch(file):
@@ -158,10 +162,10 @@ class Record:
 
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "views", "sources", "quarantine", "summary", "watermarks", "late", "rates"), dict),
-    **dict.fromkeys(("goals", "learnt", "unkept", "shared", "memory"), dict),
+    **dict.fromkeys(("goals", "learnt", "unkept", "shared", "memory", "settings"), dict),
     **dict.fromkeys(("unshared", "unmerged"), list),
 }
-_MAY_BE_NONE = ("shared", "memory", "unshared", "unmerged")
+_MAY_BE_NONE = ("shared", "memory", "unshared", "unmerged", "settings")
 
 
 def _integer(value: Any) -> int:

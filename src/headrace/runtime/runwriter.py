@@ -6,7 +6,7 @@ small one is free when nothing in its file is used any more. Tables and views ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,8 +92,7 @@ class RunWriter:
             other sums left behind.
         check : is called before each piece; what it raises ends the work.
         """
-        entries, size = sum(run.rows for run in runs), sum(bytes_of(run) for run in runs)
-        rows = max(_LEAST_ROWS, _PIECE_BYTES * entries // max(1, size))
+        entries, rows = sum(run.rows for run in runs), _piece_rows(runs)
         if entries <= rows:
             run = _existing(merge(ring, list(runs)), whole)  # type: ignore[arg-type]
             return self.add(run, None if residence is None else residence.of(run.words)) if run.rows else None
@@ -106,6 +105,18 @@ class RunWriter:
                 stream.add(piece, None if residence is None else residence.of(piece.words))
             if not stream.rows:
                 return None
+            size, crc = stream.write(path, fsync=self._fsync)
+        OPEN.wrote(path)
+        return RunRef(path.name, stream.rows, size, crc=crc)
+
+    def stream(self, width: int) -> RunStream:
+        """Begin a long run whose pieces come in the order of their keys; `finish` ends it."""
+        return RunStream(self._location.runs, width)
+
+    def finish(self, stream: RunStream) -> RunRef:
+        """Write a long run of which all pieces have come."""
+        path = self._location.runs / self._new_name()
+        with writing(path):
             size, crc = stream.write(path, fsync=self._fsync)
         OPEN.wrote(path)
         return RunRef(path.name, stream.rows, size, crc=crc)
@@ -127,6 +138,16 @@ class RunWriter:
     def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         if kind is None:
             self.close()
+
+
+def pieces_of(ring: Group, runs: Sequence[AnyRun]) -> Iterator[Run]:
+    """The sum of all runs that there are, in pieces worth their while: entries whose count is zero are gone."""
+    return (_existing(piece, True) for piece in pieces(ring, runs, _piece_rows(runs)))
+
+
+def _piece_rows(runs: Sequence[AnyRun]) -> int:
+    entries, size = sum(run.rows for run in runs), sum(bytes_of(run) for run in runs)
+    return max(_LEAST_ROWS, _PIECE_BYTES * entries // max(1, size))
 
 
 def _existing(run: Run, whole: bool) -> Run:

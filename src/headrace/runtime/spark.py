@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +61,7 @@ _PACKED_ARROW = pa.schema(
     }
 )
 Batches = Iterator[pa.RecordBatch]
+A = TypeVar("A")
 
 
 def run_from_files(
@@ -195,6 +197,12 @@ def run_each(
     """Run a function per bucket, in tasks."""
     given = spark.sparkContext.parallelize(buckets, max(1, min(tasks, len(buckets))))
     return combine(given.map(lambda bucket: _attempted(program, lambda: work(bucket))).collect())
+
+
+def run_side_by_side(spark: SparkSession, work: Callable[[A], BucketResult], items: list[A]) -> list[BucketResult]:
+    """Run a function per item, a task each; what the tasks did, in the order of the items."""
+    given = spark.sparkContext.parallelize(items, max(1, len(items)))
+    return [combine([one]) for one in given.map(lambda item: attempted(lambda: work(item))).collect()]
 
 
 def combine(results: list[bytes]) -> BucketResult:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.relation import kernels
+from headrace.relation.kernels import Words
 from headrace.window.spec import Times
 
 LEFT, RIGHT = 0, 1
@@ -63,7 +64,13 @@ class Arrivals:
 
 def bucket_of(arrivals: Arrivals, buckets: int) -> NDArray[np.int32]:
     """Return the bucket of each row, by its key."""
-    lead, out = np.empty(len(arrivals), np.uint64), np.empty(len(arrivals), np.int32)
-    kernels.fold(np.ascontiguousarray(arrivals.key), _SEED, lead)
-    kernels.buckets_of(lead, buckets, out)
+    out = np.empty(len(arrivals), np.int32)
+    kernels.buckets_of(lead_of(arrivals.key), buckets, out)
     return out
+
+
+def lead_of(key: Words) -> NDArray[np.uint64]:
+    """Return the word of each key that decides its bucket."""
+    lead = np.empty(key.shape[1], np.uint64)
+    kernels.fold(np.ascontiguousarray(key), _SEED, lead)
+    return lead

@@ -53,6 +53,11 @@ class Matching(Protocol):
         ...
 
     @property
+    def key_at(self) -> Mapping[str, int]:
+        """Per arrangement, the word of an entry with which the join's key begins."""
+        ...
+
+    @property
     def row_ring(self) -> Group:
         """The ring in which the runs of rows are added up on their way to the bucket."""
         ...
@@ -77,6 +82,10 @@ class SameWindow:
     @property
     def arrangements(self) -> Mapping[str, Group]:
         return {self.NAME: ring_of(self.spec)}
+
+    @property
+    def key_at(self) -> Mapping[str, int]:
+        return {self.NAME: 1}
 
     @property
     def row_ring(self) -> Group:
@@ -111,6 +120,10 @@ class CloseInTime:
     @property
     def arrangements(self) -> Mapping[str, Group]:
         return dict.fromkeys(self.NAMES, ROWS)
+
+    @property
+    def key_at(self) -> Mapping[str, int]:
+        return dict.fromkeys(self.NAMES, 0)
 
     @property
     def row_ring(self) -> Group:

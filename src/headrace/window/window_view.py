@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ from headrace.plan.expression import Expression
 from headrace.relation import kernels
 from headrace.relation.arrangement import scan
 from headrace.relation.columns import take_column
+from headrace.relation.kernels import Words
 from headrace.relation.keys import KeyLayout, validity
+from headrace.relation.residence import Residence
 from headrace.relation.run import Run, consolidate, merge
 from headrace.relation.runset import AnyRun
 from headrace.rings import COUNT, Group
@@ -30,7 +32,7 @@ from headrace.rings.double import Compensated
 from headrace.rings.integer import Integer
 from headrace.rings.product import Product
 from headrace.window.answers import Answer, Answers
-from headrace.window.arrivals import Arrivals, bucket_of
+from headrace.window.arrivals import Arrivals, bucket_of, lead_of
 from headrace.window.emitted import ANSWERS, EmittedAnswers
 from headrace.window.estimator_state import from_text, to_text
 from headrace.window.estimators import make_estimator
@@ -49,6 +51,7 @@ REVISIONS = (ESTIMATE, FINAL, ALL)
 _ROWS, _DELAYS, _CLOCK, _DELTAS = "rows", "delays", "clock", "deltas"
 _DELTA = Product((Integer(), Integer(), Integer(), Compensated()))
 _TEXT = "text"
+_LATE_TIMES = 3  # words of a late row before those of its key: side, event and arrival
 _ONE = 0  # the bucket of the second stage
 
 
@@ -118,6 +121,15 @@ class WindowView(ViewKernel):
     @property
     def never_by_catalyst(self) -> bool:
         return True  # it reads columns as they are, and has no query that Catalyst could have read
+
+    def residences(self, buckets: int) -> dict[str, Residence]:
+        # Where the words of the join's key begin in those of an entry; the last stage has one bucket.
+        begins = {**self.matching.key_at, LATE: _LATE_TIMES, GROUPS: 1, KEYS: 0}
+        found = {part: Residence(buckets, None, _ONE) for part in (ESTIMATOR_STATE, ANSWERS)}
+        for part in self.arrangements.keys() - found.keys():
+            at = slice(begins[part], begins[part] + self.keys.width)
+            found[part] = Residence(buckets, partial(_lead_of_key, at=at))
+        return found
 
     def refused(self, source: str, rows: Evaluated) -> dict[int, str]:
         """Return the reason per row that cannot be joined: a NULL, an event after its arrival, a value such as NaN."""
@@ -279,6 +291,10 @@ class WindowView(ViewKernel):
 
     def _is_emitted(self, answer: Answer) -> bool:
         return self.revisions == ALL or answer.final == (self.revisions == FINAL)
+
+
+def _lead_of_key(words: Words, at: slice) -> NDArray[np.uint64]:
+    return lead_of(words[at])
 
 
 def _tally(incoming: Incoming) -> Tally:

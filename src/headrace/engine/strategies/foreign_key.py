@@ -58,7 +58,7 @@ class ForeignKey(Kept[TreeView, SqlAnswer]):
         # The sizes that led to the plan lead to it again, even where they are unknown.
         sources = {source.name: source.table for source in rows.sources}
         known = chosen.sizes if chosen else query.statistics.sizes(sources)
-        made = foreign_tree(plan, graph, known, query.buckets)
+        made = foreign_tree(plan, graph, known, (chosen and chosen.placed_for) or query.buckets)
         analysed = query.joined_rows.along(made)
         required = analysed.catalyst.flat.root_required
         if required is not None and rows.sources[required].name != graph.root:

@@ -54,6 +54,8 @@ def kept_by(
     growing = frozenset(table.name for table in tables if table.append_only)
     kernel = TreeView(tree, query.seed, query.buckets, sizes if feeds is None else feeds, static, growing)
     plan = TreeChoice(dict(sizes), fingerprint)
+    if chosen and chosen.placed_for:
+        kernel, plan = replace(kernel, placed_for=chosen.placed_for), replace(plan, placed_for=chosen.placed_for)
     definition = query.definition.with_choice(strategy, plan=plan, why=query.definition.why or ASKED_FOR)
     return PlannedView(definition, kernel, tree.tables, SqlAnswer(analysed, kernel.layout))
 
