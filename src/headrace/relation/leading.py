@@ -72,9 +72,8 @@ def leading(
         edge = (start if end else stop - 1)[cut]
         bounds = _Bounds.of(group[cut], _words(runs, run[cut], edge, depth, width, end), int(group.max()) + 1)
         certain = np.flatnonzero(bounds.cover(sums.words))
-        rows = np.zeros(len(bounds.exist), np.int64)
         groups = sums.words[0].astype(np.int64)
-        np.add.at(rows, groups[certain], np.maximum(sums.payload[0][certain], 0))
+        (rows,) = COUNT.sum_by((np.maximum(sums.payload[0][certain], 0),), groups[certain], len(bounds.exist))
         done = (rows >= wanted) | ~bounds.exist
         found.append(sums.take(certain[done[groups[certain]]]))
         stretches, window = stretches[:, ~done[group]], window * _GROWTH

@@ -138,11 +138,12 @@ def _rows(count: int) -> pa.Table:
     """Rows from the best to the worst."""
     number = np.arange(count)
     rng = np.random.default_rng(5)
+    players = pa.array([f"player {i}" for i in range(1000)])
     return pa.table(
         {
             "id": number,
             "score": count - number // 3,  # some tie
-            "player": pa.array(np.char.add("player ", rng.integers(0, 1_000_000, count).astype(str))),
+            "player": players.take(pa.array(rng.integers(0, len(players), count))),
             "points": rng.integers(0, 100, count, dtype=np.int32),
         }
     )
