@@ -145,11 +145,13 @@ def _run(folder: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any
     children = [writer(options.seed)]
     try:
         tell("the writer fills its tables and views")
-        _until(children[0], "ready", _Run())
+        seen = _Run()
+        _until(children[0], "ready", seen)
         children.append(Child("headrace.bench.soak.reader", [str(location)], folder / "reader.log"))
-        seen = _Run()
         _until(children[1], "ready", seen)
-        seen = _Run()
+        while (said := children[0].next(0.001)) is not None:
+            seen.note(said)
+        seen.began, seen.steps = time.monotonic(), 0  # what was done while the reader started is no part of the run
         while True:
             share = seen.steps / options.steps if options.steps else seen.elapsed / (60 * options.minutes)
             if schedule.due("restart", share):

@@ -117,7 +117,8 @@ class Writer:
         rating, quantity, credit = (given.column(i).to_numpy().astype(float) for i in range(3))
         terms = np.column_stack([np.ones(len(rating)), quantity, credit])
         best, *_ = np.linalg.lstsq(terms, rating, rcond=None)
-        found = np.array([model.intercept_, *(model.coef_[name] for name in ("quantity", "credit"))])
+        by_name = dict(zip(model.feature_names_, model.coef_.tolist(), strict=True))
+        found = np.array([model.intercept_, by_name["quantity"], by_name["credit"]])
         same = np.allclose(found, best, rtol=1e-6, atol=1e-9)
         return [] if same else [f"model rating: {found.tolist()} instead of {best.tolist()}"]
 
