@@ -1,7 +1,7 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test fuzz lint format bench peers
+.PHONY: help setup demo check test fuzz cluster-test nightly lint format bench peers
 
 PYTHON ?= python3
 PEERS := flink pathway
@@ -9,12 +9,17 @@ PEER_PYTHONS := python3.11 python3.12 python3.10 $(PYTHON)
 BIN := .venv/bin
 WORKERS ?= 2
 CASES ?= 10000
+FAULTS ?= 30
+# Of a nightly run.
+KILLS ?= 700
+CRASHES ?= 20000
+NIGHTLY_FAULTS ?= 300
 # Workers of a test run, each with a Spark session of its own; what measures time runs alone, after them.
 SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.headrace-dev ## make .venv with everything needed to develop (and Java, where there is none)
 
@@ -30,6 +35,20 @@ test: lint ## lint, then run all tests
 
 fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of them
 	HEADRACE_FUZZ=$(CASES) $(BIN)/python -m pytest tests/fuzz -s
+
+cluster-test: .venv/.headrace-dev ## a cluster of processes: every kind of view, then FAULTS=30 faults; SEED=N repeats a run
+	HEADRACE_FAULTS=$(FAULTS) $(if $(SEED),HEADRACE_SEED=$(SEED)) $(BIN)/python -m pytest --tier=cluster tests/cluster
+
+# Hours. Every part adds its counts to one file, which becomes the table at the end; the table is printed as well when a part
+# has failed.
+nightly: .venv/.headrace-dev ## hours of faults: KILLS=700 drivers, CRASHES=20000 power cuts, NIGHTLY_FAULTS=300 on a cluster
+	@tally=$$(mktemp) && export HEADRACE_TALLY=$$tally && failed=0; \
+	HEADRACE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/engine/test_faults.py -k kills_of_the_driver || failed=1; \
+	{ $(MAKE) --no-print-directory crashes N=$(CRASHES) && \
+	  echo '{"fault: power cut of a simulated disk": $(CRASHES)}' >> $$tally; } || failed=1; \
+	$(MAKE) --no-print-directory fuzz || failed=1; \
+	$(MAKE) --no-print-directory cluster-test FAULTS=$(NIGHTLY_FAULTS) || failed=1; \
+	echo && $(BIN)/python -m tests.cluster.tally $$tally; rm -f $$tally; exit $$failed
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .

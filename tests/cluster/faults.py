@@ -17,18 +17,17 @@ Fault = Callable[[Trial, random.Random], bool]
 
 def executor(trial: Trial, rng: random.Random) -> bool:
     """Kill the JVM of an executor, with all tasks in it and the shuffled data that it holds."""
-    return _kill_one(rng, trial.cluster.executors())
+    return _kill_one(rng, trial.cluster.executors)
 
 
 def python_worker(trial: Trial, rng: random.Random) -> bool:
     """Kill a Python process that may just be running a task."""
-    return _kill_one(rng, trial.cluster.python_workers())
+    return _kill_one(rng, trial.cluster.python_workers)
 
 
 def python_daemon(trial: Trial, rng: random.Random) -> bool:
     """Kill the daemon that forks Python processes."""
-    workers = trial.cluster.python_workers()
-    return _kill_one(rng, sorted({pid for pid in map(parent, workers) if pid is not None and pid > 1}))
+    return _kill_one(rng, lambda: [pid for pid in {*map(parent, trial.cluster.python_workers())} if pid is not None])
 
 
 def worker(trial: Trial, rng: random.Random) -> bool:
@@ -66,10 +65,9 @@ def driver_jvm(trial: Trial, rng: random.Random) -> bool:
 
 def slow_executor(trial: Trial, rng: random.Random) -> bool:
     """Stop an executor for some seconds, so that Spark runs copies of its tasks elsewhere; then both go on."""
-    there = trial.cluster.executors()
-    if not there:
+    pid = _one(rng, trial.cluster.executors)
+    if pid is None:
         return False
-    pid = rng.choice(sorted(there))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGSTOP)
         time.sleep(rng.uniform(2, 6))
@@ -113,8 +111,18 @@ def drawn_faults(rng: random.Random, count: int) -> list[Fault]:
     return first + rng.choices(list(FAULTS), list(FAULTS.values()), k=max(0, count - len(first)))
 
 
-def _kill_one(rng: random.Random, pids: list[int]) -> bool:
-    if not pids:
-        return False
-    kill(rng.choice(sorted(pids)))
-    return True
+def _kill_one(rng: random.Random, find: Callable[[], list[int]]) -> bool:
+    pid = _one(rng, find)
+    if pid is not None:
+        kill(pid)
+    return pid is not None
+
+
+def _one(rng: random.Random, find: Callable[[], list[int]]) -> int | None:
+    """One of some processes; after another fault it may take a moment until there is one."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if pids := find():
+            return rng.choice(sorted(pids))
+        time.sleep(0.05)
+    return None

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.engine import step_runner
 from headrace.engine.catalyst_feeds import BetweenOperators
 from headrace.errors import StepFailedError
 from headrace.runtime import stages
@@ -155,3 +156,36 @@ def test_a_step_by_catalyst_takes_views_along_that_have_no_query(
         engine.apply({"t": pa.table({"x": [1]}), **step})
         assert doubled.to_arrow()["x"].to_pylist() == [2]
         assert chain.to_arrow()["value"].to_pylist() == [4.0]
+
+
+def test_an_attempt_that_was_given_up_leaves_no_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Without ANSI mode a sum wraps in Spark, which kernels leave to it after they have written something."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    with hr.Engine(session, tmp_path, executor="spark", buckets=4, driver_rows=0) as engine:
+        engine.table("t", "x BIGINT")
+        view = engine.view("tripled", "SELECT x % 3 AS k, SUM(DISTINCT 3 * x) AS x FROM t GROUP BY x % 3")
+        engine.apply({"t": pa.table({"x": [*range(60), 1 << 62]})})
+        oracle = session.createDataFrame([(x,) for x in [*range(60), 1 << 62]], "x BIGINT")
+        oracle.createOrReplaceTempView("t")
+        assert_same(view.to_arrow(), session.sql(view.sql).toArrow())
+        engine.sync()
+        assert {path.name for path in (tmp_path / "runs").iterdir()} == engine._store.snapshot.files()
+
+
+def test_files_of_tasks_that_ran_twice_are_removed_beside_steps(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the copy of a slow task has written would otherwise stay until the location is opened again."""
+    monkeypatch.setattr(step_runner, "MOST_LEFTOVERS", 3)
+    with hr.Engine(spark, tmp_path, executor="spark", buckets=2) as engine:
+        engine.table("t", "x BIGINT")
+        left = [tmp_path / "runs" / "0000000002-copy.run", tmp_path / "batches" / "0000000002-copy.run"]
+        for number in range(6):
+            engine.apply({"t": pa.table({"x": [number]})})
+            if number == 2:
+                for path in left:
+                    path.write_bytes(b"")
+            assert all(path.exists() for path in left) == (number in (2, 3, 4))
+        assert engine.tables["t"].rows == 6
+        assert engine.verify() == []

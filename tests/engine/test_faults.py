@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.cluster import tally
 from tests.forks import Forks
 from tests.seeds import SEED, drawn
 
@@ -31,7 +32,8 @@ assert _spec.loader is not None
 child = module_from_spec(_spec)
 _spec.loader.exec_module(child)
 
-KILLS = [pytest.param(5, marks=pytest.mark.check), 45]  # fifty in all
+MANY = int(os.environ.get("HEADRACE_KILLS", "45"))  # fifty in all; `make nightly` kills more
+KILLS = [pytest.param(5, marks=pytest.mark.check), MANY]
 
 
 def files_of(engine: hr.Engine) -> set[str]:
@@ -54,7 +56,7 @@ def check_prefix(engine: hr.Engine, oracle: Oracle, seed: int) -> None:
     assert not list((engine.location / "batches").iterdir())
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1800 + 5 * MANY)
 @pytest.mark.parametrize("kills", KILLS)
 def test_kills_of_the_driver_lose_and_double_nothing(
     spark: SparkSession, forks: Forks, tmp_path: Path, kills: int
@@ -65,7 +67,8 @@ def test_kills_of_the_driver_lose_and_double_nothing(
         pass
     for kill in range(kills):
         process = forks.start(str(CHILD), str(location), str(seed))
-        assert process.first_lines() == ["ready\n"], process.stderr.read_text()
+        if kill % 4 != 1 or kill % 3 == 2:  # the others are killed while they open the location
+            assert process.first_lines() == ["ready\n"], process.stderr.read_text()
         if kill % 3 == 2:  # so that it gets somewhere, also on a slow machine
             _wait_for_step(location, before + 1)
         time.sleep(rng.uniform(0.0, 1.2))
@@ -79,6 +82,7 @@ def test_kills_of_the_driver_lose_and_double_nothing(
             with hr.Engine(spark, location, driver_rows=child.DRIVER_ROWS) as engine:
                 check_prefix(engine, oracle, seed)
     assert before >= kills // 3
+    tally.record({"fault: driver on this machine killed": kills, "local, steps": before})
 
 
 def _wait_for_step(location: Path, step: int) -> None:

@@ -234,3 +234,27 @@ def test_no_damage_of_a_file_of_bad_rows_is_an_error_of_arrow(spark: SparkSessio
                 engine.quarantine("t")
         path.write_bytes(data)
         assert (quarantine.count([path]), engine.quarantine("t").num_rows) == (2, 2)
+
+
+@pytest.mark.parametrize("executor", ["inline", "spark"])
+def test_a_null_where_none_may_be_is_what_is_wrong_with_a_row(
+    spark: SparkSession, tmp_path: Path, executor: str
+) -> None:
+    """A join takes no values of a row that its table refuses: their product would overflow, and end the step."""
+    with hr.Engine(spark, tmp_path, executor=executor, buckets=3) as engine:
+        engine.table("sale", "id BIGINT NOT NULL, place BIGINT, pieces BIGINT NOT NULL", key="id")
+        engine.table("shop", "id BIGINT NOT NULL, rent BIGINT NOT NULL", key="id")
+        joined = "FROM sale JOIN shop ON sale.place = shop.id"
+        views = [
+            engine.view(name, f"SELECT SUM(pieces * rent) AS rent, MAX(pieces * rent) AS most {joined}", **options)
+            for name, options in {"kept": {"strategy": "operators"}, "anew": {"refresh": "full"}}.items()
+        ]
+        engine.apply({"shop": pa.table({"id": [1, 2], "rent": [7, 9]})})
+        rows = pa.table({"id": [1, 2, 3], "place": [1, 1, 2], "pieces": pa.array([4, None, 5])})
+        with pytest.raises(BadRowsError, match="NULL in NOT NULL column 'pieces'"):
+            engine.apply({"sale": rows})
+        step = engine.apply({"sale": rows}, on_bad_rows="quarantine")
+        assert step.quarantined == {"sale": 1}
+        assert engine.quarantine("sale")["__reason"].to_pylist() == ["NULL in NOT NULL column 'pieces'"]
+        for view in views:
+            assert view.to_arrow().to_pylist() == [{"rent": 28 + 45, "most": 45}]

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headrace.engine import step_runner as running
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.centring import with_shifts
 from headrace.engine.chosen_states import Settled
@@ -82,8 +83,10 @@ class Maintenance:
         except BaseException:
             self._store.roll_back()
             raise
-        if step.quarantined:
-            self._store.remove_orphans()  # files of the attempt that met the bad rows
+        # Files of the attempt that met the bad rows, or of tasks that Spark ran twice.
+        if step.quarantined or self._step_runner.leftovers >= running.MOST_LEFTOVERS:
+            self._step_runner.leftovers = 0
+            self._store.remove_orphans()
         return step
 
     def _attempted(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:

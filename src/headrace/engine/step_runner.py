@@ -42,6 +42,8 @@ DRIVER_ROWS = 1_000_000
 # On a local master a job would run on the driver's own cores, and copy the batch to get there.
 LOCAL_DRIVER_ROWS = 2_000_000
 
+MOST_LEFTOVERS = 32  # jobs after which it is worth a look at the folders
+
 NOT_COMMITTED = "the step failed in Spark and was not committed"
 Inputs = Mapping[str, ChangeBatch | ProductBatch | DataFrame]
 T = TypeVar("T")
@@ -60,7 +62,13 @@ class Outcome:
 
 
 class StepRunner:
-    """Runs programs for one engine."""
+    """Runs programs for one engine.
+
+    Attributes
+    ----------
+    leftovers : jobs that may have left files which no commit names: Spark runs a task again when its worker dies, or a
+        copy of it when it is slow. An attempt that was given up counts as many.
+    """
 
     def __init__(self, spark: SparkSession, executor: str, driver_rows: int | None) -> None:
         self.spark = spark
@@ -71,6 +79,7 @@ class StepRunner:
         self.threads = context.defaultParallelism if self.local else os.cpu_count() or 1
         usual = LOCAL_DRIVER_ROWS if self.local else DRIVER_ROWS
         self.driver_rows = usual if driver_rows is None else driver_rows
+        self.leftovers = 0
 
     @property
     def in_driver(self) -> bool:
@@ -133,6 +142,7 @@ class StepRunner:
             return self._place(program, inputs, views)
         except NeedsCatalyst:
             # Kernels leave some values to Spark (an overflow, say): run the same step again, evaluated by Catalyst.
+            self.leftovers += MOST_LEFTOVERS
             return self._place(all_by_catalyst(program), inputs, views)
 
     def _place(self, program: Program, inputs: Inputs, views: Mapping[str, AnalysedView]) -> Outcome:
@@ -155,6 +165,7 @@ class StepRunner:
                 why += f"; Catalyst evaluates expressions of {', '.join(catalyst)} in the driver's JVM, without a job"
             batches = {task.name: self._local(task, inputs[task.name], views) for task in program.tables}
             return Outcome(run_inline(program, batches, self.threads), "driver", why, {})
+        self.leftovers += 1
         # Asked of the JVM only for a job, because the answer takes as long as a small step.
         tasks = self.spark.sparkContext.defaultParallelism
         if not with_frames and not catalyst:
