@@ -9,6 +9,7 @@ removed when the location is opened.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from headrace.runtime.location import Location, write_atomically, write_once
 from headrace.runtime.record import FINAL, PENDING, Arrangements, Changes, Record, RunRef
 
 CHECKPOINT_EVERY = 64
+_ATTEMPTS = 20  # to read a log that changes meanwhile
 COMMIT, CHECKPOINT, SYNCED = ".commit", ".checkpoint", ".synced"
 
 
@@ -195,6 +197,18 @@ class CommitLog:
             raise CorruptFileError(found.broken, way_out=REPAIR)
         return found.snapshot
 
+    def settled(self) -> list[Version]:
+        """The history at one moment, although an engine may be writing, which replaces records by checkpoints."""
+        for _ in range(_ATTEMPTS):
+            before = self._names()
+            found = list(self.history())
+            if found[-1].broken is None or self._names() == before:
+                break
+        return found
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.location.log.glob("[0-9]*")}
+
     def history(self) -> Iterator[Version]:
         """The snapshots that the log leads to, one per record from the newest readable checkpoint on."""
         found = _numbered(self.location.log, CHECKPOINT)
@@ -247,6 +261,14 @@ class CommitLog:
     def newest(self) -> int:
         """The newest version that has a file."""
         return max((at for suffix in (CHECKPOINT, COMMIT) for at in _numbered(self.location.log, suffix)), default=0)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The newest version that has a file, and what tells that file from an earlier one of this version."""
+        newest = self.newest
+        with suppress(OSError):
+            return newest, self.record_path(newest).stat().st_ino
+        return newest, 0
 
     # -- what is on the disk --------------------------------------------------------------------------------------
 
