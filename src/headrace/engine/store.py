@@ -7,6 +7,7 @@ beside steps (`upkeep`) take their place with whatever is committed next.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import weakref
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from headrace.engine.durability import Durability, path_of
 from headrace.engine.opening import DISK, PROCESS, check_writable, existing
 from headrace.engine.reader import Reader
-from headrace.errors import CorruptFileError, StorageError
+from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
 from headrace.runtime.leases import NOTHING, Lease, oldest
 from headrace.runtime.location import Location, Settings
@@ -28,6 +29,7 @@ from headrace.runtime.record import Record, RunRef
 from headrace.runtime.recovery import cut_back, recovered, seen
 from headrace.runtime.runwriter import discard
 
+_LOG = logging.getLogger("headrace")
 GRACE_SECONDS = 300.0
 _ATTEMPTS = 20
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class Store:
         self._lock = threading.RLock()
         self._next_pin = 0
         self._closed = False
+        self._stopped: HeadraceError | None = None  # why nothing more may be asked of this engine
         self.snapshot = Snapshot()
         self.lost: str | None = None  # what opening the location had to cut off, or will have to
         self.settings: Settings
@@ -191,11 +194,18 @@ class Store:
         for folder in (self.location.root, self.location.log, self.location.root / "plans"):
             found += (path for path in folder.glob(".*.*") if not path.is_dir())
         for path in found:
-            disk.DISK.remove(path)
+            try:
+                disk.DISK.remove(path)
+            except OSError as error:
+                _LOG.warning("%s is not needed, but could not be removed; the next time tries again: %s", path, error)
         return len(found)
 
     def commit(self, record: Record) -> None:
-        """Append a record; when this returns, the step has happened."""
+        """Append a record; when this returns, the step has happened.
+
+        If it could not be made as safe as it has to be, it has happened all the same, and this says so. Nobody knows
+        then what the disk has kept, so the engine stops: what its users know may not be what is found after a crash.
+        """
         self._check_open()
         if self.read_only:
             raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
@@ -215,8 +225,21 @@ class Store:
             # Some merges may be of runs that are not there any more.
             made = {name for replacement in merged for name in replacement.files()}
             self._doomed |= dict.fromkeys((old | made) - new, after.version)
-        self._durability.committed(after, new - old)
+        try:
+            self._durability.committed(after, new - old)
+        except StorageError as error:
+            happened = f"step {after.step} has happened" if after.step > before.step else "the change has happened"
+            raise self._stop(
+                f"{happened}, but it is not safe from a power cut: {error.what}",
+                "do not apply it again: see to the disk, close this engine and open the location again; `step` then "
+                "says which step is the last",
+            ) from error
         self.after_commit(record, merged)
+
+    def _stop(self, what: str, way_out: str) -> StorageError:
+        """Let nothing more be asked of this engine; returns the error that says why."""
+        self._stopped = StorageError(what, way_out=way_out)
+        return self._stopped
 
     def sync(self) -> None:
         """Wait until all that is committed is safe from a power cut."""
@@ -276,14 +299,27 @@ class Store:
 
     def roll_back(self) -> None:
         """Undo a failed step: the state is again what the log says, and all other files are removed."""
+        if self._stopped is not None:
+            return
         # The log is read again, because an interrupt may have come right after the commit, before `snapshot` was set.
-        with self._durability.paused():
-            before, self.snapshot = self.snapshot, self._log.load()
+        try:
+            with self._durability.paused():
+                before, self.snapshot = self.snapshot, self._log.load()
+        except HeadraceError as error:  # whoever calls this has an error of their own to raise
+            self._stop(
+                f"the log could not be read after a failure: {error.what}",
+                "see to the disk, and open the location again",
+            )
+            return
         if self.snapshot.version > before.version:
             old, new = _names(before), _names(self.snapshot)
             with self._lock:
                 self._doomed |= dict.fromkeys(old - new, self.snapshot.version)
-            self._durability.committed(self.snapshot, new - old)
+            try:
+                self._durability.committed(self.snapshot, new - old)
+            except StorageError as error:
+                self._stop(f"a commit has happened, but is not safe from a power cut: {error.what}", error.way_out)
+                return
         self.remove_orphans()
 
     def next_record(self, **changes: Any) -> Record:
@@ -314,6 +350,11 @@ class Store:
     def _check_open(self) -> None:
         if self._closed:
             raise StorageError(f"the engine of {self.location.root} is closed", way_out="open the location again")
+        if self._stopped is not None:
+            raise StorageError(
+                f"the engine of {self.location.root} has stopped: {self._stopped.what}",
+                way_out="close it, see to the disk and open the location again: what is whole will be there",
+            )
 
     def _pin(self, names: set[str]) -> int:
         self._next_pin += 1

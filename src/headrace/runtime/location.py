@@ -149,7 +149,8 @@ class Location:
 
     def lock(self) -> None:
         """Become the one writer of this location."""
-        disk.DISK.make_folder(self.root, 0o700)
+        with naming(self.root):
+            disk.DISK.make_folder(self.root, 0o700)
         path = self.root / _LOCK
         try:
             how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -256,12 +257,16 @@ def write_once(path: Path, data: bytes, *, fsync: bool) -> None:
         disk.DISK.write(partial, data, sync=fsync)
         try:
             disk.DISK.link(partial, path)
-        except FileExistsError as error:
-            disk.DISK.remove(partial)
-            raise StorageError(
-                f"{path} is there already: another engine writes to this location",
-                way_out="close this engine and open the location again",
-            ) from error
+        except OSError as error:
+            # A file system over a network may have done it, and say otherwise: then the file that is there is ours.
+            if not (path.exists() and path.samefile(partial)):
+                if not isinstance(error, FileExistsError):
+                    raise
+                disk.DISK.remove(partial)
+                raise StorageError(
+                    f"{path} is there already: another engine writes to this location",
+                    way_out="close this engine and open the location again",
+                ) from error
     with contextlib.suppress(OSError):  # the file is there; its other name goes when the location is opened next
         disk.DISK.remove(partial)
 

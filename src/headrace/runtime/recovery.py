@@ -17,7 +17,7 @@ from pathlib import Path
 from headrace.errors import CorruptFileError, HeadraceError
 from headrace.relation import disk, runfile
 from headrace.relation.from_log import REPAIR
-from headrace.runtime.location import Location
+from headrace.runtime.location import Location, naming
 from headrace.runtime.log import SYNCED, CommitLog, Snapshot, Version
 from headrace.runtime.record import RunRef
 
@@ -135,9 +135,10 @@ def cut_back(log: CommitLog, found: Recovered) -> None:
     if not found.cut:
         return
     _LOG.warning("%s: %s", log.location.root, found.said() or "files of commits that never happened were removed")
-    for path in found.cut:
-        disk.DISK.remove(path)
-    disk.DISK.sync_folder(log.location.log)  # or what was cut off could be there again, beside what follows now
+    with naming(log.location.log):
+        for path in found.cut:
+            disk.DISK.remove(path)
+        disk.DISK.sync_folder(log.location.log)  # or what was cut off could be there again, beside what follows now
 
 
 class _Checked:
