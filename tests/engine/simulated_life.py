@@ -7,7 +7,7 @@ a budget of memory, and checkpoints are frequent. DuckDB says what every answer 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -127,7 +127,17 @@ class Life:
 
     def step(self) -> None:
         """Take a step, whose answers are written down before: a power cut may come right after the commit."""
-        truth, rng, number = self.played.truth, self.rng, self.engine.step + 1
+        number = self.engine.step + 1
+        changes, has_bad = self.changes(number, [name for name in self.engine.tables if name.startswith("notes")])
+        assert self.engine.apply(changes, on_bad_rows="quarantine").number == number
+        self.happened()
+        if has_bad and self.rng.random() < 0.5:
+            self.engine.discard_quarantine("orders")
+            self.happened()
+
+    def changes(self, number: int, notes: Iterable[str]) -> tuple[dict[str, pa.Table], bool]:
+        """Make up the changes of a step, and whether some of the rows are bad, and note the answers after it."""
+        truth, rng = self.played.truth, self.rng
         gone = rng.sample(sorted(truth.orders), min(len(truth.orders), rng.randrange(6)))
         new = [(next(self.numbers), rng.randrange(5), rng.randrange(30), rng.randrange(100)) for _ in range(12)]
         bad = [(None, 1, 1, 1)] if rng.random() < 0.2 else []
@@ -141,15 +151,11 @@ class Life:
             shop = (len(truth.shops), rng.choice(["Bergen", "Cork"]))
             truth.shops[shop[0]] = shop
             changes["shops"] = pa.table({"shop": [shop[0]], "city": [shop[1]]})
-        for name in (name for name in self.engine.tables if name.startswith("notes")):
+        for name in notes:
             truth.notes[name].append((number, "x" * rng.randrange(100)))
             changes[name] = pa.table({"id": [number], "text": [truth.notes[name][-1][1]]})
         truth.note(number)
-        assert self.engine.apply(changes, on_bad_rows="quarantine").number == number
-        self.happened()
-        if bad and rng.random() < 0.5:
-            self.engine.discard_quarantine("orders")
-            self.happened()
+        return changes, bool(bad)
 
 
 def play(spark: SparkSession, folder: Path, level: str, seed: int, steps: int, *, often: float = 0.5) -> Played:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +13,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.engine.test_sharing import always
+from tests.forks import Forks
 
 import headrace as hr
+from headrace.engine.repair import problems
 from headrace.engine.sharing import Sharing
 from headrace.errors import CorruptFileError, SchemaError, StorageError
+from headrace.runtime import recovery
+from headrace.runtime.location import Location
+from headrace.runtime.log import CommitLog
+from headrace.runtime.record import RunRef
 
 
 @pytest.fixture
@@ -98,6 +107,97 @@ def test_what_views_share_is_followed(writer: hr.Engine, reader: hr.Engine, monk
     writer.drop("b")
     writer.apply(rows(6))
     assert kept.to_arrow().to_pylist() == writer.views["a"].to_arrow().to_pylist()
+
+
+WRITER = """
+import sys
+import pyarrow as pa
+from pyspark.sql import SparkSession
+import headrace as hr
+from headrace.engine import durability
+from headrace.runtime.log import CommitLog
+
+durability.SYNC_SECONDS = 0.0  # so that what is replaced goes as soon as it may
+engine = hr.Engine(SparkSession.builder.getOrCreate(), sys.argv[1], executor="inline", calibrate=False)
+print("ready", flush=True)
+step = engine.step
+while True:
+    step += 1
+    ids = range(10 * step, 10 * step + 10)
+    engine.apply({"t": pa.table({"id": ids, "g": [i % 7 for i in ids], "x": [1.0] * 10})})
+    if step % 4 == 0:
+        engine.compact()
+    engine.sync()
+"""
+
+
+def test_a_dataframe_of_a_reader_stays_as_it_is_while_another_process_merges(
+    spark: SparkSession, forks: Forks, tmp_path: Path
+) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2, calibrate=False) as engine:
+        engine.table("t", "id BIGINT, g BIGINT, x DOUBLE", key="id")
+        engine.view("v", "SELECT g, COUNT(*) AS n FROM t GROUP BY g")
+        engine.apply(rows(1, 2, 3))
+    writer = forks.start("-c", WRITER, str(tmp_path / "s"))
+    try:
+        assert writer.first_lines() == ["ready\n"], writer.stderr.read_text()
+        replaced = 0
+        with hr.Engine(spark, tmp_path / "s", read_only=True) as reader:
+            for _ in range(4):
+                step, table, view = reader.step, reader.tables["t"].to_df(), reader.views["v"].to_df()
+                frames = [frame.__dict__["_headrace_reader"] for frame in (table, view)]
+                _wait_until(lambda: reader.step >= step + 12)  # noqa: B023
+                newest = reader._store.snapshot.files()
+                replaced += len({name for held in frames for name in held.snapshot.files()} - newest)
+                for held, found in zip(frames, (table.count(), view.agg({"n": "sum"}).collect()[0][0]), strict=True):
+                    assert found == 3 + 10 * (held.step - 1)
+        assert replaced > 20, "nothing that was read had been merged away"
+    finally:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+    # The reader has let go, so what only it needed is gone once the location is opened again.
+    with hr.Engine(spark, tmp_path / "s", calibrate=False) as engine:
+        assert {path.name for path in (tmp_path / "s" / "runs").iterdir()} == engine._store.snapshot.files()
+        assert list((tmp_path / "s" / "readers").iterdir()) == []
+
+
+def test_verifying_beside_an_engine_that_merges_finds_nothing(
+    spark: SparkSession, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2, calibrate=False) as engine:
+        engine.table("t", "id BIGINT, g BIGINT, x DOUBLE", key="id")
+        engine.view("v", "SELECT g, COUNT(*) AS n FROM t GROUP BY g")
+    log, vanished = CommitLog(Location(tmp_path / "s")), list[str]()
+
+    def slowly(location: Location, run: RunRef) -> str | None:
+        """Look at a run once the writer has gone on: so some are gone, but no damage."""
+        if not slow:
+            slow.append(log.newest)
+            _wait_until(lambda: log.newest >= slow[0] + 12)
+        found = damage_of(location, run)
+        vanished.extend([found] if found else [])
+        return found
+
+    slow, damage_of = list[int](), recovery.run_damage
+    monkeypatch.setattr(recovery, "run_damage", slowly)
+    writer = forks.start("-c", WRITER, str(tmp_path / "s"))
+    try:
+        assert writer.first_lines() == ["ready\n"], writer.stderr.read_text()
+        _wait_until(lambda: log.newest >= 4)
+        for _ in range(3):
+            slow.clear()
+            assert problems(tmp_path / "s") == []
+    finally:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+    assert vanished, "no file had been merged away before it was looked at"
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_files_that_are_merged_away_are_no_damage(

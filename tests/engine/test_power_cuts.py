@@ -28,7 +28,8 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace.cli.main import app
 from headrace.engine import durability
-from headrace.engine.repair import problems, repair
+from headrace.engine.looking import Look
+from headrace.engine.repair import problems, repair, verified
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 
@@ -241,6 +242,39 @@ def test_a_torn_tail_is_cut_back_and_said(
         assert engine.step == 5
 
 
+def test_a_torn_tail_is_no_damage_for_those_who_only_look(
+    spark: SparkSession, tmp_path: Path, slow_syncs: None
+) -> None:
+    with hr.Engine(spark, tmp_path / "alive", executor="inline", buckets=2, calibrate=False) as engine:
+        engine.table("t", "id BIGINT, x BIGINT", key="id")
+        engine.view("total", "SELECT SUM(x) AS x FROM t")
+        for step in range(5):
+            engine.apply({"t": pa.table({"id": [step], "x": [1]})})
+        shutil.copytree(tmp_path / "alive", tmp_path / "s")  # as it is if the process is killed
+    torn = records(tmp_path / "s")[-2]
+    torn.write_bytes(torn.read_bytes()[:-20])
+    files = {path: path.read_bytes() for path in (tmp_path / "s").rglob("*") if path.is_file()}
+    found = verified(tmp_path / "s")
+    assert found.problems == []
+    assert found.unsafe is not None
+    assert "the last 2 commits were never whole" in found.unsafe
+    assert "step 3 is the last one" in found.unsafe
+    asked = CliRunner().invoke(app, ["verify", str(tmp_path / "s")])
+    assert asked.exit_code == 0
+    assert "cut back when an engine that writes opens" in asked.stdout
+    with Look(tmp_path / "s") as look:
+        assert look.status()["lost"] == found.unsafe
+        assert look.verify() == []
+    with hr.Engine(spark, tmp_path / "s", read_only=True) as reader:
+        assert (reader.step, reader.views["total"].to_pandas()["x"][0]) == (3, 3)
+        assert reader.status()["lost"] == found.unsafe
+        assert {path: path.read_bytes() for path in files} == files, "somebody who only looks has changed a file"
+        with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as engine:
+            engine.apply({"t": pa.table({"id": [7, 8], "x": [10, 10]})})
+            assert (reader.step, reader.views["total"].to_pandas()["x"][0]) == (4, 23)
+            assert "lost" not in reader.status()
+
+
 def test_a_run_that_is_not_whole_takes_its_commit_with_it(
     spark: SparkSession, tmp_path: Path, slow_syncs: None
 ) -> None:
@@ -268,7 +302,8 @@ def test_damage_of_what_was_on_the_disk_is_an_error_that_names_it(
     assert done.why is not None
     assert damaged.name in done.why
     assert done.step == 0
-    assert done.commits == 5
+    assert done.gone.commits == 5
+    assert done.gone.steps == (1, 5)
     assert problems(tmp_path / "s") == []
     with hr.Engine(spark, tmp_path / "s", calibrate=False) as engine:
         assert engine.step == 0
@@ -295,7 +330,7 @@ def test_a_repair_without_damage_changes_nothing(spark: SparkSession, tmp_path: 
     made(spark, tmp_path / "s")
     before = sorted(path.name for path in (tmp_path / "s" / "log").iterdir())
     done = repair(tmp_path / "s")
-    assert (done.step, done.commits, done.why) == (5, 0, None)
+    assert (done.step, done.gone.commits, done.why) == (5, 0, None)
     assert sorted(path.name for path in (tmp_path / "s" / "log").iterdir()) == before
 
 

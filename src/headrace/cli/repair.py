@@ -15,14 +15,17 @@ Place = Annotated[Path, typer.Argument(help="Folder of the state, as given to `h
 @guarded
 def verify(location: Place, as_json: Json = False) -> None:
     """Check every file of a location by its checksums; exit code 1 on damage. Changes nothing, and needs no Spark."""
-    from headrace.engine.repair import problems
+    from headrace.engine.repair import verified
 
     with working("Checking every file"):
-        found = problems(location)
+        looked = verified(location)
+    found = looked.problems
     if as_json:
-        print_json({"location": str(location), "problems": found})
+        print_json({"location": str(location), "problems": found, "unsafe": looked.unsafe})
     elif not found:
         out().print("Every file is sound.", style="green")
+        if looked.unsafe:
+            out().print(looked.unsafe, style="yellow", markup=False, soft_wrap=True)
     else:
         for problem in found:
             out().print(problem, style="red", markup=False, soft_wrap=True)

@@ -90,6 +90,8 @@ def _show(found: dict[str, Any]) -> None:
     for view in found["views"]:
         if problem := view.get("problem"):
             out().print(Text(f"{view['name']}: {problem}", style="red"), soft_wrap=True)
+    if found.get("lost"):
+        out().print(Text(found["lost"], style="yellow"), soft_wrap=True)
     for name, why in (found.get("failed") or {}).items():
         out().print(Text(f"{name} could not be opened: {why}", style="red"), soft_wrap=True)
 

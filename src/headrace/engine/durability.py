@@ -10,6 +10,7 @@ What a commit replaces has to stay until that commit is synced: after a power cu
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -21,6 +22,7 @@ from headrace.relation import disk
 from headrace.runtime.location import Location
 from headrace.runtime.log import CHECKPOINT_EVERY, CommitLog, Snapshot
 
+_LOG = logging.getLogger("headrace")
 SYNC_SECONDS = 1.0  # from a commit to the start of the sync that makes it safe
 MOST_SECONDS = 5.0  # that the oldest commit which is not safe may have been waiting when the next one comes
 
@@ -66,8 +68,9 @@ class Durability:
     def check(self) -> None:
         """Refuse to commit once a sync has failed: what it should have made safe may be lost, and nothing tells."""
         if self._trouble is not None:
+            path = self._trouble.filename or self._location.root
             raise StorageError(
-                f"{self._location.root} could not be synced: {self._trouble.strerror or self._trouble}",
+                f"{path} could not be synced: {self._trouble.strerror or self._trouble}",
                 way_out="see to the disk, close this engine and open the location again: what is whole will be there",
             )
 
@@ -116,13 +119,20 @@ class Durability:
             disk.DISK.sync(path_of(self._location, name))
         for folder in folders:
             disk.DISK.sync_folder(folder)
-        if latest.version - self._log.checkpointed >= CHECKPOINT_EVERY:
-            self._log.checkpoint(latest)
-        else:
+        if not (latest.version - self._log.checkpointed >= CHECKPOINT_EVERY and self._checkpointed(latest)):
             for version in range(self._version + 1, latest.version + 1):
                 disk.DISK.sync(self._log.record_path(version))
             disk.DISK.sync_folder(self._location.log)
         self._log.mark(latest.version)
+
+    def _checkpointed(self, latest: Snapshot) -> bool:
+        """Write a checkpoint; if there is no room for it, say, the records do as well, and the next sync tries."""
+        try:
+            self._log.checkpoint(latest)
+        except StorageError as error:
+            _LOG.warning("no checkpoint was written, and the log goes on without: %s", error)
+            return False
+        return True
 
     def _run(self) -> None:
         while True:

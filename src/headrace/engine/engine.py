@@ -6,9 +6,10 @@ location; closing an engine, killing it, or opening the location elsewhere loses
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -60,7 +61,7 @@ from headrace.engine.step_runner import StepRunner
 from headrace.engine.store import Store
 from headrace.engine.upkeep import Upkeep
 from headrace.engine.window_joins import WindowJoinView, definition_of
-from headrace.errors import BadRowsError, HeadraceError
+from headrace.errors import BadRowsError, HeadraceError, StorageError
 from headrace.explain.report import Report
 from headrace.learn.learner import Learner
 from headrace.relation.duration import Duration
@@ -72,6 +73,7 @@ from headrace.sql.session import SqlSession
 from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness_of
 from headrace.thrifty.keep.sizes import bytes_of
 
+_LOG = logging.getLogger("headrace")
 Handle = View | Covariance | Model | WindowJoinView | MatrixChain
 
 
@@ -498,8 +500,8 @@ class Engine:
         self._store.commit(self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later))
         handle = self._definitions.add_view(name, planned)
         if later is None:
-            self._merging.update(fresh=[name])
-        self._maintenance.memory.rebalance()
+            self._then(lambda: self._merging.update(fresh=[name]))
+        self._then(self._maintenance.memory.rebalance)
         self._merging.wake()
         self._scheduler.wake()
         return handle
@@ -525,8 +527,8 @@ class Engine:
             self._definitions.forget(name)
             stored_plans.remove(self._store, name)
             self._sharing.forget(name)
-            self._merging.update(fresh=())
-            self._maintenance.memory.rebalance()
+            self._then(lambda: self._merging.update(fresh=()))
+            self._then(self._maintenance.memory.rebalance)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -825,7 +827,15 @@ class Engine:
             self._merging.update(fresh=(), apart=apart)
         except HeadraceError:
             return  # the step is committed, so it has not failed: the plan stays as it is until the next trigger
-        self._maintenance.memory.rebalance()
+        self._then(self._maintenance.memory.rebalance)
+
+    @staticmethod
+    def _then(work: Callable[[], object]) -> None:
+        """Do what follows something that has happened: if this fails, that has not, and a later change tries again."""
+        try:
+            work()
+        except StorageError as error:
+            _LOG.warning("the state was left as it is: %s", error)
 
     def _after_merging(self) -> None:
         self._maintenance.memory.rebalance()

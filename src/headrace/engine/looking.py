@@ -47,7 +47,8 @@ class Look:
         """Tables, views, sources and sizes, as plain values."""
         failed = self._opened()
         found = self._store.read(lambda reader: status_of(self._catalogue, reader))
-        return found | ({"failed": failed} if failed else {})
+        found |= {"failed": failed} if failed else {}
+        return found | ({"lost": self._store.lost} if self._store.lost else {})
 
     def explain(self) -> Report:
         """Report on all views together; as whoever opens the location without wishes of their own would share."""

@@ -20,7 +20,7 @@ from headrace.runtime.merges import merge_owed
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import final_arrangement, table_arrangement, view_arrangement
 from headrace.runtime.record import Arrangements, BucketState, RunRef
-from headrace.runtime.recovery import aside_damage, run_damage
+from headrace.runtime.recovery import damage
 from headrace.thrifty.schedule import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -146,11 +146,7 @@ class Reader:
 
     def damage(self) -> list[str]:
         """Read all files and check every checksum; returns one line per problem."""
-        location = Location(self._root)
-        runs = sorted(set(self._snapshot.runs()), key=lambda run: (run.name, run.at))
-        found = [run_damage(location, run) for run in runs]
-        found += [aside_damage(location.quarantine / name) for name in sorted(self._snapshot.set_aside())]
-        return [problem for problem in found if problem is not None]
+        return damage(Location(self._root), self._snapshot)
 
     # -- tables -------------------------------------------------------------------------------------------------
 

@@ -8,19 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headrace.engine.gone import Gone, gone
 from headrace.engine.opening import check_writable, existing, location_at
-from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError
 from headrace.relation import disk
-from headrace.runtime.location import Location, Settings
+from headrace.runtime.location import Location, Settings, naming
 from headrace.runtime.log import CHECKPOINT, COMMIT, CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.record import Record
-from headrace.runtime.recovery import newest_whole, run_damage
+from headrace.runtime.recovery import damage, newest_whole, run_damage, seen
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What looking at every file came to.
+
+    Parameters
+    ----------
+    problems : what is damaged, one line each.
+    unsafe : what a power cut left of the last commits, which is no damage: a writer cuts it off.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    unsafe: str | None = None
 
 
 @dataclass(frozen=True)
@@ -30,20 +44,21 @@ class Repaired:
     Parameters
     ----------
     step : the last step that is there.
-    commits : how many commits after that are gone.
-    why : what was wrong with the next one; None if nothing was, so that no commit is gone.
+    why : what was wrong with the next commit; None if nothing was, so that no commit is gone.
+    gone : what is there no more.
     settings : whether `headrace.json` was lost or damaged, and made again from the log.
     """
 
     location: str
     step: int
-    commits: int
     why: str | None
+    gone: Gone = field(default_factory=Gone)
     settings: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
-        return asdict(self)
+        data = asdict(self)
+        return data | {"commits": self.gone.commits}
 
     def __str__(self) -> str:
         if self.settings:
@@ -51,22 +66,29 @@ class Repaired:
             return f"{rest}; headrace.json was made again, by the settings that the log has"
         if self.why is None:
             return f"{self.location}: step {self.step} is whole; nothing was changed"
-        gone = f"{self.commits} later commit{'' if self.commits == 1 else 's'}"
-        return f"{self.location}: step {self.step} is the last one now, and {gone} are gone: {self.why}"
+        return f"{self.location}: step {self.step} is the last one now, because {self.why}\n{self.gone}"
 
 
-def problems(path: str | Path) -> list[str]:
-    """Read all files of a location and check every checksum; one line per problem."""
+def verified(path: str | Path) -> Verified:
+    """Read all files of a location and check every checksum. An engine may be writing to it meanwhile."""
     location = location_at(path)
     try:
         settings = existing(location, None, read_only=True)
     except CorruptFileError as error:
-        return [error.what]
+        return Verified([error.what])
     assert settings is not None
-    history = list(CommitLog(location).history())
-    last = history[-1]
-    found = [] if last.broken is None else [last.broken]
-    return found + Reader(location.root, settings.as_of(last.snapshot.settings).buckets, last.snapshot).damage()
+    log = CommitLog(location)
+    try:
+        found = seen(log)
+    except CorruptFileError as error:
+        last = log.settled()[-1]
+        return Verified([last.broken or error.what, *damage(location, last.snapshot)])
+    return Verified(damage(location, found.snapshot), found.unsafe)
+
+
+def problems(path: str | Path) -> list[str]:
+    """Read all files of a location and check every checksum; one line per problem."""
+    return verified(path).problems
 
 
 def repair(path: str | Path) -> Repaired:
@@ -121,11 +143,12 @@ def _repaired(location: Location) -> Repaired:
             "them again: they are filled from their tables",
         )
     cut = log.after(found.version)
-    for file in cut:
-        disk.DISK.remove(file)
-    disk.DISK.sync_folder(location.log)
-    commits = len({file.name.partition(".")[0] for file in cut})
-    return Repaired(str(location.root), found.step, commits, why if cut else None)
+    lost = gone(location, found, cut)
+    with naming(location.log):
+        for file in cut:
+            disk.DISK.remove(file)
+        disk.DISK.sync_folder(location.log)
+    return Repaired(str(location.root), found.step, why if cut else None, lost)
 
 
 def _damaged(location: Location, snapshot: Snapshot) -> Iterator[str]:

@@ -7,6 +7,7 @@ beside steps (`upkeep`) take their place with whatever is committed next.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import weakref
@@ -17,16 +18,18 @@ from typing import Any, TypeVar
 from headrace.engine.durability import Durability, path_of
 from headrace.engine.opening import DISK, PROCESS, check_writable, existing
 from headrace.engine.reader import Reader
-from headrace.errors import CorruptFileError, StorageError
+from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
+from headrace.runtime.leases import NOTHING, Lease, oldest
 from headrace.runtime.location import Location, Settings
 from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.merges import Replacement
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.record import Record, RunRef
-from headrace.runtime.recovery import cut_back, recovered
+from headrace.runtime.recovery import cut_back, recovered, seen
 from headrace.runtime.runwriter import discard
 
+_LOG = logging.getLogger("headrace")
 GRACE_SECONDS = 300.0
 _ATTEMPTS = 20
 T = TypeVar("T")
@@ -41,15 +44,18 @@ class Store:
         self.fsync = durability == DISK
         self._log = CommitLog(location, fsync=self.fsync)
         self._durability = Durability(location, self._log, durability, self._bury)
-        self._pins: dict[int, set[str]] = {}
+        self._lease = Lease(location.readers)  # of an engine that only reads
+        self._end = (0, 0)  # of the log, when it was read last
+        self._pins: dict[int, tuple[int, set[str]]] = {}  # the version that is read, and the files to be kept
         self._doomed: dict[str, int] = {}  # files, with the commit that needs them no more
         self._merging: list[set[str]] = []  # the new files of merges that are under way
         self._replacements: list[Replacement] = []
         self._lock = threading.RLock()
         self._next_pin = 0
         self._closed = False
+        self._stopped: HeadraceError | None = None  # why nothing more may be asked of this engine
         self.snapshot = Snapshot()
-        self.lost: str | None = None  # what opening the location had to cut off
+        self.lost: str | None = None  # what opening the location had to cut off, or will have to
         self._made: Settings
         self.followed: Callable[[Snapshot, Snapshot], None] = lambda before, after: None
         self.before_commit: Callable[[Record, Snapshot], Record] = lambda record, before: record
@@ -99,25 +105,42 @@ class Store:
         self._durability.begin(found.snapshot, found.on_disk, found.later)
 
     def refresh(self) -> None:
-        """Read the log again; a read-only engine retries if a writer is replacing records by a checkpoint."""
+        """Read the log again, as far as it is whole."""
+        self._hold()
         for attempt in range(_ATTEMPTS):
+            end = self._log.end
             try:
-                self.snapshot = self._log.load()
-                return
+                found = seen(self._log)
             except CorruptFileError:
-                if not self.read_only or attempt == _ATTEMPTS - 1:
+                if attempt == _ATTEMPTS - 1 or not self.location.has_writer():
                     raise
+                _wait(attempt)  # a writer replaces records by a checkpoint, or has just come or gone
+            else:
+                self.snapshot, self.lost, self._end = found.snapshot, found.unsafe, end
+                self._hold()
+                return
 
     def follow(self) -> None:
         """Take over what another engine has committed, if this one only reads: definitions and state together."""
-        if self.read_only and self._log.newest != self.snapshot.version:
-            before = self.snapshot
+        if not self.read_only:
+            return
+        self._hold()  # first: from here on, whatever is found to be the newest state stays
+        if self._log.end != self._end:
+            before, lost, end = self.snapshot, self.lost, self._end
             self.refresh()
             try:
                 self.followed(before, self.snapshot)
             except BaseException:
-                self.snapshot = before  # the next call tries again
+                self.snapshot, self.lost, self._end = before, lost, end  # the next call tries again
                 raise
+
+    def _hold(self) -> None:
+        """Have the engine that writes keep the files of the current snapshot for a while, and those that are pinned."""
+        if self.read_only and not self._closed:
+            with self._lock:
+                self._lease.hold(
+                    self.snapshot.version, min((version for version, _ in self._pins.values()), default=NOTHING)
+                )
 
     @property
     def latest(self) -> Reader:
@@ -129,7 +152,8 @@ class Store:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         self._check_open()
         with self._lock:
-            snapshot, pin = self.snapshot, self._pin(self.snapshot.files())
+            snapshot, pin = self.snapshot, self._pin(self.snapshot.files() | self.snapshot.set_aside())
+            self._hold()
         buckets = self._made.as_of(snapshot.settings).buckets
 
         def release() -> None:
@@ -144,15 +168,16 @@ class Store:
     def read(self, work: Callable[[Reader], T]) -> T:
         """Call a function with a reader of the current snapshot; its files stay until the function returns.
 
-        A reader in another process cannot pin files: if the writer has removed some, it reads the latest snapshot.
+        A reader in another process may have no lease: if the writer has removed some, it reads the latest snapshot.
         """
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             with self.reader() as reader:
                 try:
                     return work(reader)
                 except CorruptFileError:
                     if not self.read_only or self._log.newest == reader.version:
                         raise
+                    _wait(attempt)
                     self.follow()
                     if not self.snapshot.defines_what(reader.snapshot):
                         break  # what was to be read is planned otherwise now
@@ -168,14 +193,26 @@ class Store:
         with self._lock:
             needed = _names(self.snapshot) | self._doomed.keys() | self._pinned() | self._merged()
         found = [path for path in there if path.name not in needed]
+        if oldest(self.location.readers) < self.snapshot.version:  # some may be of what a reader still looks at
+            kept = [path.name for path in found if path.parent != self.location.batches]
+            with self._lock:
+                self._doomed |= dict.fromkeys(kept, self.snapshot.version)
+            found = [path for path in found if path.parent == self.location.batches]
         for folder in (self.location.root, self.location.log, self.location.root / "plans"):
             found += (path for path in folder.glob(".*.*") if not path.is_dir())
         for path in found:
-            disk.DISK.remove(path)
+            try:
+                disk.DISK.remove(path)
+            except OSError as error:
+                _LOG.warning("%s is not needed, but could not be removed; the next time tries again: %s", path, error)
         return len(found)
 
     def commit(self, record: Record) -> None:
-        """Append a record; when this returns, the step has happened."""
+        """Append a record; when this returns, the step has happened.
+
+        If it could not be made as safe as it has to be, it has happened all the same, and this says so. Nobody knows
+        then what the disk has kept, so the engine stops: what its users know may not be what is found after a crash.
+        """
         self.check_writes()
         self._durability.check()
         with self._lock:
@@ -195,7 +232,15 @@ class Store:
             # Some merges may be of runs that are not there any more.
             made = {name for replacement in merged for name in replacement.files()}
             self._doomed |= dict.fromkeys((old | made) - new, after.version)
-        self._durability.committed(after, new - old)
+        try:
+            self._durability.committed(after, new - old)
+        except StorageError as error:
+            happened = f"step {after.step} has happened" if after.step > before.step else "the change has happened"
+            raise self._stop(
+                f"{happened}, but it is not safe from a power cut: {error.what}",
+                "do not apply it again: see to the disk, close this engine and open the location again; `step` then "
+                "says which step is the last",
+            ) from error
         self.after_commit(record, merged)
 
     def check_writes(self) -> None:
@@ -203,6 +248,11 @@ class Store:
         self._check_open()
         if self.read_only:
             raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
+
+    def _stop(self, what: str, way_out: str) -> StorageError:
+        """Let nothing more be asked of this engine; returns the error that says why."""
+        self._stopped = StorageError(what, way_out=way_out)
+        return self._stopped
 
     def sync(self) -> None:
         """Wait until all that is committed is safe from a power cut."""
@@ -262,14 +312,27 @@ class Store:
 
     def roll_back(self) -> None:
         """Undo a failed step: the state is again what the log says, and all other files are removed."""
+        if self._stopped is not None:
+            return
         # The log is read again, because an interrupt may have come right after the commit, before `snapshot` was set.
-        with self._durability.paused():
-            before, self.snapshot = self.snapshot, self._log.load()
+        try:
+            with self._durability.paused():
+                before, self.snapshot = self.snapshot, self._log.load()
+        except HeadraceError as error:  # whoever calls this has an error of their own to raise
+            self._stop(
+                f"the log could not be read after a failure: {error.what}",
+                "see to the disk, and open the location again",
+            )
+            return
         if self.snapshot.version > before.version:
             old, new = _names(before), _names(self.snapshot)
             with self._lock:
                 self._doomed |= dict.fromkeys(old - new, self.snapshot.version)
-            self._durability.committed(self.snapshot, new - old)
+            try:
+                self._durability.committed(self.snapshot, new - old)
+            except StorageError as error:
+                self._stop(f"a commit has happened, but is not safe from a power cut: {error.what}", error.way_out)
+                return
         self.remove_orphans()
 
     def next_record(self, **changes: Any) -> Record:
@@ -289,6 +352,7 @@ class Store:
         if self._closed:
             return
         self._closed = True
+        self._lease.close()
         try:
             if not self.read_only:
                 self._durability.stop()
@@ -299,10 +363,15 @@ class Store:
     def _check_open(self) -> None:
         if self._closed:
             raise StorageError(f"the engine of {self.location.root} is closed", way_out="open the location again")
+        if self._stopped is not None:
+            raise StorageError(
+                f"the engine of {self.location.root} has stopped: {self._stopped.what}",
+                way_out="close it, see to the disk and open the location again: what is whole will be there",
+            )
 
     def _pin(self, names: set[str]) -> int:
         self._next_pin += 1
-        self._pins[self._next_pin] = names
+        self._pins[self._next_pin] = self.snapshot.version, names
         return self._next_pin
 
     def _merged(self) -> set[str]:
@@ -313,11 +382,12 @@ class Store:
 
     def _pinned(self) -> set[str]:
         with self._lock:
-            return {name for names in self._pins.values() for name in names}
+            return {name for _, names in self._pins.values() for name in names}
 
     def _unpin(self, pin: int) -> None:
         with self._lock:
             self._pins.pop(pin, None)
+        self._hold()
         self._bury()
 
     def _unpin_later(self, pin: int, earliest: float) -> None:
@@ -336,12 +406,20 @@ class Store:
         with self._lock:
             pinned = self._pinned()
             gone = {name for name, version in self._doomed.items() if version <= safe and name not in pinned}
+            if gone:
+                read = oldest(self.location.readers)
+                gone = {name for name in gone if self._doomed[name] <= read}
             for name in gone:
                 del self._doomed[name]
         for name in gone:
             with contextlib.suppress(OSError):  # the step has happened; the next open tries again
                 disk.DISK.remove(path_of(self.location, name))
         OPEN.forget(str(self.location.root), gone)
+
+
+def _wait(attempt: int) -> None:
+    """Wait a moment before trying again, longer each time."""
+    time.sleep(min(0.2, 0.001 * 2**attempt))
 
 
 def _names(snapshot: Snapshot) -> set[str]:

@@ -27,9 +27,13 @@ class Disk:
         with self.create(path) as file:
             view = memoryview(data)
             while view:
-                view = view[os.write(file, view) :]
+                view = view[self.write_some(file, view) :]
             if sync:
                 os.fsync(file)
+
+    def write_some(self, file: int, data: memoryview) -> int:
+        """Write some of the data, as much as the system takes at once; returns how much that is."""
+        return os.write(file, data)
 
     @contextmanager
     def create(self, path: Path) -> Iterator[int]:
@@ -113,6 +117,9 @@ def _sync(path: Path, how: int) -> None:
     file = os.open(path, how | os.O_CLOEXEC)
     try:
         os.fsync(file)
+    except OSError as error:
+        error.filename = str(path)  # the system only knows its number
+        raise
     finally:
         os.close(file)
 

@@ -6,6 +6,7 @@ wait in a file without a name, and the system then copies them into place. What 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -143,6 +144,8 @@ class RunStream:
         for at, size in buffer:
             while size:
                 part = room[: os.preadv(self._waiting.fileno(), [room[:size]], at)]
+                if not part:
+                    raise OSError(errno.EIO, "pieces that waited are gone")
                 _write_at(file, part, start)
                 at, start, size = at + len(part), start + len(part), size - len(part)
 

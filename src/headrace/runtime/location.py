@@ -7,6 +7,7 @@ runs/           immutable run files
 batches/        change batches on their way to tasks; empty between steps
 quarantine/     bad rows that were set aside
 checkpoints/    Structured Streaming's own offsets
+readers/        what readers in other processes still need (see `leases`)
 plans/          how Catalyst read each view
 
 What is in the folder is not trusted: names and numbers are checked before they are used, nothing is read or removed to
@@ -20,6 +21,7 @@ import fcntl
 import json
 import os
 import secrets
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -34,6 +36,7 @@ from headrace.relation.from_log import REPAIR
 FORMAT = 5
 MOST_BUCKETS = 4096
 _SETTINGS, _LOCK = "headrace.json", "lock"
+_LOCK_ATTEMPTS, _LOCK_SECONDS = 10, 0.01
 SQL_SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 """Spark's settings that answers depend on: a location fixes them, and no others."""
 
@@ -86,6 +89,7 @@ class Location:
         self.batches = self.root / "batches"
         self.quarantine = self.root / "quarantine"
         self.checkpoints = self.root / "checkpoints"
+        self.readers = self.root / "readers"
         self._lock: IO[str] | None = None
 
     @property
@@ -94,7 +98,7 @@ class Location:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        return self.log, self.runs, self.batches, self.quarantine, self.checkpoints
+        return self.log, self.runs, self.batches, self.quarantine, self.checkpoints, self.readers
 
     def check_usable(self) -> None:
         """Refuse a file, or a folder with other things in it, before anything is written to it."""
@@ -170,7 +174,8 @@ class Location:
 
     def lock(self) -> None:
         """Become the one writer of this location."""
-        disk.DISK.make_folder(self.root, 0o700)
+        with naming(self.root):
+            disk.DISK.make_folder(self.root, 0o700)
         path = self.root / _LOCK
         try:
             how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -179,21 +184,33 @@ class Location:
             raise StorageError(
                 f"{path} cannot be opened: {error.strerror}", way_out="remove it if no engine has the location open"
             ) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        for _ in range(_LOCK_ATTEMPTS):  # `has_writer` has it for a moment
+            if _locked(file, fcntl.LOCK_EX):
+                break
+            time.sleep(_LOCK_SECONDS)
+        else:
             file.seek(0)
             holder = file.read().strip() or "unknown"
             file.close()
             raise StorageError(
                 f"{self.root} is open in another engine (process {holder})",
                 way_out="close that engine first, or use another location; read-only tools need no lock",
-            ) from error
-        file.seek(0)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+            )
+        with contextlib.suppress(OSError):  # a word to whoever is refused; a disk may be too full for it
+            os.ftruncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), str(os.getpid()).encode(), 0)
         self._lock = file
+
+    def has_writer(self) -> bool:
+        """Whether an engine that writes has the location open, as far as this user can tell."""
+        try:
+            file = disk.opened(self.root / _LOCK)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        with file:
+            return not _locked(file, fcntl.LOCK_SH)
 
     def unlock(self) -> None:
         """Let another engine write."""
@@ -204,6 +221,14 @@ class Location:
     def new_name(self, version: int, suffix: str) -> str:
         """A file name that no other attempt can have."""
         return f"{version:010d}-{uuid.uuid4().hex}{suffix}"
+
+
+def _locked(file: IO[Any], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _checksum(settings: dict[str, Any]) -> str:
@@ -257,12 +282,16 @@ def write_once(path: Path, data: bytes, *, fsync: bool) -> None:
         disk.DISK.write(partial, data, sync=fsync)
         try:
             disk.DISK.link(partial, path)
-        except FileExistsError as error:
-            disk.DISK.remove(partial)
-            raise StorageError(
-                f"{path} is there already: another engine writes to this location",
-                way_out="close this engine and open the location again",
-            ) from error
+        except OSError as error:
+            # A file system over a network may have done it, and say otherwise: then the file that is there is ours.
+            if not (path.exists() and path.samefile(partial)):
+                if not isinstance(error, FileExistsError):
+                    raise
+                disk.DISK.remove(partial)
+                raise StorageError(
+                    f"{path} is there already: another engine writes to this location",
+                    way_out="close this engine and open the location again",
+                ) from error
     with contextlib.suppress(OSError):  # the file is there; its other name goes when the location is opened next
         disk.DISK.remove(partial)
 

@@ -8,7 +8,8 @@ removed when the location is opened.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Any
 from headrace.errors import CorruptFileError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
-from headrace.runtime.location import Location, write_atomically, write_once
+from headrace.runtime.location import Location, partial_of, write_once, writing
 from headrace.runtime.record import FINAL, PENDING, Arrangements, Changes, Record, RunRef
 
 CHECKPOINT_EVERY = 64
+_ATTEMPTS = 20  # to read a log that changes meanwhile
 COMMIT, CHECKPOINT, SYNCED = ".commit", ".checkpoint", ".synced"
 
 
@@ -198,6 +200,18 @@ class CommitLog:
             raise CorruptFileError(found.broken, way_out=REPAIR)
         return found.snapshot
 
+    def settled(self) -> list[Version]:
+        """The history at one moment, although an engine may be writing, which replaces records by checkpoints."""
+        for _ in range(_ATTEMPTS):
+            before = self._names()
+            found = list(self.history())
+            if found[-1].broken is None or self._names() == before:
+                break
+        return found
+
+    def _names(self) -> set[str]:
+        return {path.name for path in self.location.log.glob("[0-9]*")}
+
     def history(self) -> Iterator[Version]:
         """The snapshots that the log leads to, one per record from the newest readable checkpoint on."""
         found = _numbered(self.location.log, CHECKPOINT)
@@ -229,13 +243,25 @@ class CommitLog:
         write_once(self.record_path(record.version), record.to_bytes(), fsync=self.fsync)
 
     def checkpoint(self, snapshot: Snapshot) -> None:
-        """Write everything into one file; what made it up is removed once the file is on the disk."""
+        """Write everything into one file; what made it up is removed once the file is on the disk.
+
+        Raises
+        ------
+        StorageError : the file could not be written. All is as it was.
+        OSError : a sync has failed.
+        """
         log, version = self.location.log, snapshot.version
-        write_atomically(log / f"{version:012d}{CHECKPOINT}", snapshot.record().to_bytes(), fsync=True)
+        path = log / f"{version:012d}{CHECKPOINT}"
+        partial = partial_of(path)
+        with writing(partial):
+            disk.DISK.write(partial, snapshot.record().to_bytes())
+        disk.DISK.sync(partial)
+        with writing(partial):
+            disk.DISK.rename(partial, path)
+        disk.DISK.sync_folder(log)
         old = [path for at, path in _numbered(log, CHECKPOINT).items() if at < version]
         old += [path for at, path in _numbered(log, COMMIT).items() if at <= version]
-        for path in old:
-            disk.DISK.remove(path)
+        _remove(old)
 
     def after(self, version: int) -> list[Path]:
         """All files of the log that belong to later versions."""
@@ -250,6 +276,14 @@ class CommitLog:
     def newest(self) -> int:
         """The newest version that has a file."""
         return max((at for suffix in (CHECKPOINT, COMMIT) for at in _numbered(self.location.log, suffix)), default=0)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The newest version that has a file, and what tells that file from an earlier one of this version."""
+        newest = self.newest
+        with suppress(OSError):
+            return newest, self.record_path(newest).stat().st_ino
+        return newest, 0
 
     # -- what is on the disk --------------------------------------------------------------------------------------
 
@@ -268,8 +302,15 @@ class CommitLog:
         old = [path for at, path in _numbered(self.location.log, SYNCED).items() if at < version]
         path = self.location.log / f"{version:012d}{SYNCED}"
         if not path.exists():
-            disk.DISK.write(path, b"")
-        for path in old:
+            with suppress(OSError):
+                disk.DISK.write(path, b"")
+        _remove(old)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    """Remove files that nobody reads any more; those that cannot be removed are tried again with the next ones."""
+    for path in paths:
+        with suppress(OSError):
             disk.DISK.remove(path)
 
 

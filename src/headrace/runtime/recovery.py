@@ -17,8 +17,8 @@ from pathlib import Path
 from headrace.errors import CorruptFileError, HeadraceError
 from headrace.relation import disk, runfile
 from headrace.relation.from_log import REPAIR
-from headrace.runtime.location import Location
-from headrace.runtime.log import CommitLog, Snapshot, Version
+from headrace.runtime.location import Location, naming
+from headrace.runtime.log import SYNCED, CommitLog, Snapshot, Version
 from headrace.runtime.record import RunRef
 
 _LOG = logging.getLogger("headrace")
@@ -42,12 +42,51 @@ class Recovered:
     lost: str | None
     cut: tuple[Path, ...]
 
+    @property
+    def commits(self) -> int:
+        """How many commits are cut off."""
+        return len({path.name.partition(".")[0] for path in self.cut if path.suffix != SYNCED})
+
     def said(self) -> str | None:
         """What was lost, in words; None if nothing was."""
         if self.lost is None:
             return None
         last = f"the last commit that is whole is number {self.snapshot.version}, of step {self.snapshot.step}"
         return f"{last}; later ones were never on the disk as a whole: {self.lost}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What somebody sees who only reads: the newest state that is whole, and what a writer would cut off."""
+
+    snapshot: Snapshot
+    unsafe: str | None = None
+
+
+def seen(log: CommitLog) -> Seen:
+    """Read the log beside whoever may be writing to it; changes nothing.
+
+    As long as an engine writes, its files are there, since it has written them; whether a power cut would leave them is
+    not known. Without one, the end of the log may be what a power cut left, and that is no damage.
+
+    Raises
+    ------
+    CorruptFileError : something is damaged that was on the disk.
+    """
+    if log.location.has_writer():
+        last = log.settled()[-1]
+        if last.broken is not None:
+            raise CorruptFileError(last.broken, way_out=REPAIR)
+        return Seen(last.snapshot)
+    found = recovered(log)
+    if not found.commits:
+        return Seen(found.snapshot)
+    which = "the last commit was" if found.commits == 1 else f"the last {found.commits} commits were"
+    return Seen(
+        found.snapshot,
+        f"{which} never whole, as after a power cut; they are cut back when an engine that writes opens the location, "
+        f"and step {found.snapshot.step} is the last one until then: {found.lost}",
+    )
 
 
 def recovered(log: CommitLog) -> Recovered:
@@ -96,9 +135,10 @@ def cut_back(log: CommitLog, found: Recovered) -> None:
     if not found.cut:
         return
     _LOG.warning("%s: %s", log.location.root, found.said() or "files of commits that never happened were removed")
-    for path in found.cut:
-        disk.DISK.remove(path)
-    disk.DISK.sync_folder(log.location.log)
+    with naming(log.location.log):
+        for path in found.cut:
+            disk.DISK.remove(path)
+        disk.DISK.sync_folder(log.location.log)  # or what was cut off could be there again, beside what follows now
 
 
 class _Checked:
@@ -124,6 +164,23 @@ class _Checked:
             if isinstance(one, RunRef)
             else aside_damage(self._location.quarantine / one)
         )
+
+
+def damage(location: Location, snapshot: Snapshot) -> list[str]:
+    """Read all files of a snapshot and check every checksum; returns one line per problem.
+
+    An engine that writes may remove files meanwhile. It removes none that its newest commit needs, so only what that
+    one still needs is damaged.
+    """
+    runs = sorted(set(snapshot.runs()), key=lambda run: (run.name, run.at))
+    found = [(run.name, run_damage(location, run)) for run in runs]
+    found += [(name, aside_damage(location.quarantine / name)) for name in sorted(snapshot.set_aside())]
+    wrong = [(name, problem) for name, problem in found if problem is not None]
+    if not wrong:
+        return []
+    newest = CommitLog(location).settled()[-1].snapshot
+    needed = newest.files() | newest.set_aside()
+    return [problem for name, problem in wrong if name in needed or newest.version < snapshot.version]
 
 
 def run_damage(location: Location, run: RunRef) -> str | None:
