@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.engine.opening import DISK, PROCESS
@@ -42,6 +43,7 @@ class Durability:
         self._changed = threading.Condition()  # guards all that follows
         self._latest = Snapshot()
         self._version = 0  # that is safe
+        self._checkpointed = 0  # the version of the newest checkpoint, of a location that is elsewhere
         self._since: float | None = None  # the oldest commit that no sync has begun to make safe
         self._under_way: float | None = None  # the oldest one that a sync is about to make safe
         self._files: set[str] = set()  # of commits, that have not been synced
@@ -60,6 +62,8 @@ class Durability:
         with self._changed:
             self._latest, self._version = snapshot, on_disk
             self._files = set(files)
+        if self._location.remote is not None:
+            self._checkpointed = self._log.checkpointed
         if snapshot.version > on_disk:
             self.sync()
 
@@ -67,12 +71,15 @@ class Durability:
         """Refuse to commit once a sync has failed: what it should have made safe may be lost, and nothing tells."""
         if self._trouble is not None:
             raise StorageError(
-                f"{self._location.root} could not be synced: {self._trouble.strerror or self._trouble}",
+                f"{self._location.shown} could not be synced: {self._trouble.strerror or self._trouble}",
                 way_out="see to the disk, close this engine and open the location again: what is whole will be there",
             )
 
     def committed(self, snapshot: Snapshot, new: Collection[str]) -> None:
         """Take note of a commit and of the files that came with it; returns when it is as safe as it has to be."""
+        if self._location.remote is not None:
+            self._is_durable(snapshot)
+            return
         with self._changed:
             self._latest = snapshot
             self._files |= set(new)
@@ -85,6 +92,17 @@ class Durability:
             self._changed.notify_all()
         if self._level == DISK or waited > MOST_SECONDS:
             self.sync()
+
+    def _is_durable(self, snapshot: Snapshot) -> None:
+        """Take note of a commit elsewhere: what was put is durable. Only the log may have to be made shorter."""
+        with self._changed:
+            self._latest, self._version = snapshot, snapshot.version
+        if snapshot.version - self._checkpointed >= CHECKPOINT_EVERY:
+            # The commit has happened. If this fails, the next one tries again.
+            with suppress(StorageError, OSError):
+                self._log.checkpoint(snapshot)
+                self._checkpointed = snapshot.version
+        self._synced()
 
     def sync(self) -> None:
         """Make everything safe that is committed now."""

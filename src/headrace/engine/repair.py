@@ -7,7 +7,7 @@ that somebody changed or removed, or that the disk lost after it had promised to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from headrace.engine.opening import check_writable, existing, location_at
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError
 from headrace.relation import disk
+from headrace.remote.root import Place
 from headrace.runtime.location import Location
 from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
+from headrace.runtime.record import Record
 from headrace.runtime.recovery import newest_whole, run_damage
 
 
@@ -59,7 +61,7 @@ def problems(path: str | Path) -> list[str]:
     history = list(CommitLog(location).history())
     last = history[-1]
     found = [] if last.broken is None else [last.broken]
-    return found + Reader(location.root, settings.buckets, last.snapshot).damage()
+    return found + Reader(location.path, settings.buckets, last.snapshot).damage()
 
 
 def repair(path: str | Path) -> Repaired:
@@ -76,7 +78,7 @@ def repair(path: str | Path) -> Repaired:
     try:
         return _repaired(location)
     finally:
-        OPEN.forget_all(str(location.root))
+        OPEN.forget_all(location.path)
         location.unlock()
 
 
@@ -88,16 +90,32 @@ def _repaired(location: Location) -> Repaired:
         newest = history[-1].snapshot
         damaged = "; ".join(dict.fromkeys(_damaged(location, newest)))
         raise CorruptFileError(
-            f"{location.root} has no state that is whole: {damaged or why}",
+            f"{location.shown} has no state that is whole: {damaged or why}",
             way_out="restore it from a backup; or, if only views are damaged, open it, drop these views and create "
             "them again: they are filled from their tables",
         )
     cut = log.after(found.version)
-    for file in cut:
-        disk.DISK.remove(file)
-    disk.DISK.sync_folder(location.log)
+    if location.remote is not None:
+        if cut:
+            _superseded(log, location.remote, found)
+    else:
+        disk.DISK.remove_all(cut)
+        disk.DISK.sync_folder(location.log)
     commits = len({file.name.partition(".")[0] for file in cut})
-    return Repaired(str(location.root), found.step, commits, why if cut else None)
+    return Repaired(location.shown, found.step, commits, why if cut else None)
+
+
+def _superseded(log: CommitLog, place: Place, whole: Snapshot) -> None:
+    """Have the log go on after a damaged commit with an older state, where no lock keeps other engines from writing.
+
+    Numbers are never used twice there, so the next one is claimed, which ends any other writer, and what is whole is
+    written as the checkpoint of that number. Until it is there, nothing has changed.
+    """
+    claim = Record(log.newest + 1, whole.step, writer=place.writer)
+    log.append(claim)
+    # Some of those between were claims; which ones, nobody may be able to read.
+    claims = (*whole.claims, *range(whole.version + 1, claim.version + 1))
+    log.checkpoint(replace(whole, version=claim.version, writer=place.writer, claims=claims))
 
 
 def _damaged(location: Location, snapshot: Snapshot) -> Iterator[str]:

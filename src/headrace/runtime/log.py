@@ -14,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CorruptFileError
+from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
+from headrace.remote.store import READ_AGAIN, FailedRequestError
 from headrace.runtime.location import Location, write_atomically, write_once
 from headrace.runtime.record import FINAL, PENDING, Arrangements, Changes, Record, RunRef
 
@@ -49,6 +50,8 @@ class Snapshot:
     unkept: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     unmerged: list[str] = field(default_factory=list)
+    writer: str = ""
+    claims: tuple[int, ...] = ()  # the commits with which engines became the writer, where no lock tells
 
     @cached_property
     def read(self) -> Arrangements:
@@ -90,7 +93,14 @@ class Snapshot:
             {name: parts for name, parts in unkept.items() if parts},
             self.memory if record.memory is None else record.memory,
             [name for name in (self.unmerged if record.unmerged is None else record.unmerged) if name in views],
+            record.writer,
+            self._claims_after(record),
         )
+
+    def _claims_after(self, record: Record) -> tuple[int, ...]:
+        if record.claims is not None:
+            return tuple(record.claims)
+        return self.claims if record.writer == self.writer else (*self.claims, record.version)
 
     def record(self) -> Record:
         """This snapshot as one record that holds everything."""
@@ -116,6 +126,8 @@ class Snapshot:
             unkept=self.unkept,
             memory=self.memory,
             unmerged=self.unmerged,
+            writer=self.writer,
+            claims=list(self.claims),
         )
 
     def runs(self) -> Iterator[RunRef]:
@@ -197,7 +209,8 @@ class CommitLog:
 
     def history(self) -> Iterator[Version]:
         """The snapshots that the log leads to, one per record from the newest readable checkpoint on."""
-        found = _numbered(self.location.log, CHECKPOINT)
+        listed = self._listed()
+        found = listed[CHECKPOINT]
         broken, snapshot = None, Snapshot()
         for version in sorted(found, reverse=True):
             try:
@@ -205,7 +218,7 @@ class CommitLog:
                 break
             except CorruptFileError as error:
                 broken = broken or error.what
-        records = {at: path for at, path in _numbered(self.location.log, COMMIT).items() if at > snapshot.version}
+        records = {at: path for at, path in listed[COMMIT].items() if at > snapshot.version}
         for version in range(snapshot.version + 1, max(records, default=0) + 1):
             try:
                 record = Record.read(records[version]) if version in records else None
@@ -229,15 +242,15 @@ class CommitLog:
         """Write everything into one file; what made it up is removed once the file is on the disk."""
         log, version = self.location.log, snapshot.version
         write_atomically(log / f"{version:012d}{CHECKPOINT}", snapshot.record().to_bytes(), fsync=True)
-        old = [path for at, path in _numbered(log, CHECKPOINT).items() if at < version]
-        old += [path for at, path in _numbered(log, COMMIT).items() if at <= version]
-        for path in old:
-            disk.DISK.remove(path)
+        listed = self._listed()
+        old = [path for at, path in listed[CHECKPOINT].items() if at < version]
+        # A claim stays for good: the number that an engine before it needs, however late it comes, has to be taken.
+        old += [path for at, path in listed[COMMIT].items() if at <= version and at not in snapshot.claims]
+        disk.DISK.remove_all(old)
 
     def after(self, version: int) -> list[Path]:
         """All files of the log that belong to later versions."""
-        found = [_numbered(self.location.log, suffix) for suffix in (CHECKPOINT, COMMIT, SYNCED)]
-        return [path for files in found for at, path in files.items() if at > version]
+        return [path for files in self._listed().values() for at, path in files.items() if at > version]
 
     def record_path(self, version: int) -> Path:
         """The file of a record."""
@@ -246,31 +259,39 @@ class CommitLog:
     @property
     def newest(self) -> int:
         """The newest version that has a file."""
-        return max((at for suffix in (CHECKPOINT, COMMIT) for at in _numbered(self.location.log, suffix)), default=0)
+        listed = self._listed()
+        return max((at for suffix in (CHECKPOINT, COMMIT) for at in listed[suffix]), default=0)
 
     # -- what is on the disk --------------------------------------------------------------------------------------
 
     @property
     def checkpointed(self) -> int:
         """The version of the newest checkpoint."""
-        return max(_numbered(self.location.log, CHECKPOINT), default=0)
+        return max(self._listed()[CHECKPOINT], default=0)
 
     @property
     def synced(self) -> int:
         """A version that has been on the disk with all of its files, as far as the log knows."""
-        return max(_numbered(self.location.log, SYNCED), default=0)
+        return max(self._listed()[SYNCED], default=0)
 
     def mark(self, version: int) -> None:
         """Note that a version is on the disk with all of its files. To lose the note costs a longer look at them."""
-        old = [path for at, path in _numbered(self.location.log, SYNCED).items() if at < version]
+        old = [path for at, path in self._listed()[SYNCED].items() if at < version]
         path = self.location.log / f"{version:012d}{SYNCED}"
         if not path.exists():
             disk.DISK.write(path, b"")
         for path in old:
             disk.DISK.remove(path)
 
-
-def _numbered(folder: Path, suffix: str) -> dict[int, Path]:
-    """The files of one kind, by version; whatever has no number is none of them."""
-    found = ((path.name.removesuffix(suffix), path) for path in folder.glob(f"*{suffix}"))
-    return {int(number): path for number, path in found if number.isdecimal()}
+    def _listed(self) -> dict[str, dict[int, Path]]:
+        """The files of each kind, by version; whatever has no number is none of them."""
+        found: dict[str, dict[int, Path]] = {suffix: {} for suffix in (CHECKPOINT, COMMIT, SYNCED)}
+        try:
+            there = disk.DISK.files(self.location.log)
+        except FailedRequestError as error:
+            raise StorageError(f"{self.location.shown} could not be read: {error}", way_out=READ_AGAIN) from error
+        for path in there:
+            number, _, kind = path.name.partition(".")
+            if number.isdecimal() and f".{kind}" in found:
+                found[f".{kind}"][int(number)] = path
+        return found

@@ -30,7 +30,7 @@ def discard(location: Location, names: set[str]) -> None:
     """Remove files of runs that no commit names."""
     for name in names:
         disk.DISK.remove(location.runs / name)
-    OPEN.forget(str(location.root), names)
+    OPEN.forget(location.path, names)
 
 
 class RunWriter:
