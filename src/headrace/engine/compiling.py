@@ -81,7 +81,7 @@ def _run(
         )
         for schema in tables
     ]
-    program = Program(1, str(location.root), _BUCKETS, tuple(tasks), {})
+    program = Program(1, location.path, _BUCKETS, tuple(tasks), {})
     for changes in (_inserted, _updated):
         if stopped():
             return

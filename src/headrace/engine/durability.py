@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from headrace.engine.opening import DISK, PROCESS
@@ -44,6 +45,7 @@ class Durability:
         self._changed = threading.Condition()  # guards all that follows
         self._latest = Snapshot()
         self._version = 0  # that is safe
+        self._last_checkpoint = 0  # the version of the newest checkpoint, of a location that is elsewhere
         self._since: float | None = None  # the oldest commit that no sync has begun to make safe
         self._under_way: float | None = None  # the oldest one that a sync is about to make safe
         self._files: set[str] = set()  # of commits, that have not been synced
@@ -62,13 +64,15 @@ class Durability:
         with self._changed:
             self._latest, self._version = snapshot, on_disk
             self._files = set(files)
+        if self._location.remote is not None:
+            self._last_checkpoint = self._log.checkpointed
         if snapshot.version > on_disk:
             self.sync()
 
     def check(self) -> None:
         """Refuse to commit once a sync has failed: what it should have made safe may be lost, and nothing tells."""
         if self._trouble is not None:
-            path = self._trouble.filename or self._location.root
+            path = self._trouble.filename or self._location.shown
             raise StorageError(
                 f"{path} could not be synced: {self._trouble.strerror or self._trouble}",
                 way_out="see to the disk, close this engine and open the location again: what is whole will be there",
@@ -76,6 +80,9 @@ class Durability:
 
     def committed(self, snapshot: Snapshot, new: Collection[str]) -> None:
         """Take note of a commit and of the files that came with it; returns when it is as safe as it has to be."""
+        if self._location.remote is not None:
+            self._is_durable(snapshot)
+            return
         with self._changed:
             self._latest = snapshot
             self._files |= set(new)
@@ -88,6 +95,17 @@ class Durability:
             self._changed.notify_all()
         if self._level == DISK or waited > MOST_SECONDS:
             self.sync()
+
+    def _is_durable(self, snapshot: Snapshot) -> None:
+        """Take note of a commit elsewhere: what was put is durable. Only the log may have to be made shorter."""
+        with self._changed:
+            self._latest, self._version = snapshot, snapshot.version
+        if snapshot.version - self._last_checkpoint >= CHECKPOINT_EVERY:
+            # The commit has happened. If this fails, the next one tries again.
+            with suppress(OSError):
+                if self._checkpointed(snapshot):
+                    self._last_checkpoint = snapshot.version
+        self._synced()
 
     def sync(self) -> None:
         """Make everything safe that is committed now."""

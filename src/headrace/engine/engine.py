@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
@@ -66,6 +67,7 @@ from headrace.explain.report import Report
 from headrace.learn.learner import Learner
 from headrace.relation.duration import Duration
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
+from headrace.remote.objects import options_of_spark
 from headrace.rings import registry
 from headrace.runtime.location import SQL_SETTINGS
 from headrace.runtime.log import Snapshot
@@ -83,7 +85,8 @@ class Engine:
     Parameters
     ----------
     spark : the session to run on; it is never stopped by the engine.
-    location : a folder for all state, created if it does not exist. On a cluster, a folder that all nodes see.
+    location : a folder for all state, created if it does not exist. On a cluster, a folder that all nodes see, or a URL
+        of an object store or of HDFS, such as "s3a://bucket/state".
     buckets : hash partitions of all state (default: twice the cores, at least 4); `rebucket` changes their number.
     executor : "auto" lets the size of a change decide; "inline" and "spark" force the place.
     driver_rows : "auto" runs a step with at most this many changed rows in the driver, by threads, without a Spark job
@@ -123,7 +126,8 @@ class Engine:
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
         self._owns_session = False
-        self._store = Store(location_at(location), durability=durability, read_only=read_only)
+        there = location_at(location, options_of_spark(partial(spark.conf.get, default=None)))
+        self._store = Store(there, durability=durability, read_only=read_only)
         sql = {name: str(spark.conf.get(name)) for name in SQL_SETTINGS}
         self._store.open(buckets, max(4, 2 * spark.sparkContext.defaultParallelism), sql)
         try:
@@ -133,7 +137,7 @@ class Engine:
             step_runner = StepRunner(self._sql.spark, executor, driver_rows)
             self._maintenance = Maintenance(self._catalogue, self._store, step_runner, recomputer)
             self._planner = Planner(self._sql, self._store.settings.seed, self.buckets)
-            self._calibration = Calibration(self.location, spark)
+            self._calibration = Calibration(self._store.location.root, spark)
             with_spark = SparkSide(spark, self._sql.spark, self._planner, self._calibration)
             self._access = Access(self._catalogue, self._store, with_spark, self)
             self._streams: Any = None
@@ -180,9 +184,10 @@ class Engine:
         return self._on_bad_rows
 
     @property
-    def location(self) -> Path:
-        """The folder with all state."""
-        return self._store.location.root
+    def location(self) -> Path | str:
+        """The folder with all state, or its URL."""
+        there = self._store.location
+        return there.root if there.remote is None else there.shown
 
     @property
     def buckets(self) -> int:
@@ -672,7 +677,13 @@ class Engine:
     # -- streams ------------------------------------------------------------------------------------------------
 
     def stream(
-        self, table: str, frame: DataFrame, *, name: str | None = None, rows_per_batch: int | None = None
+        self,
+        table: str,
+        frame: DataFrame,
+        *,
+        name: str | None = None,
+        rows_per_batch: int | None = None,
+        checkpoint: str | Path | None = None,
     ) -> None:
         """Feed a table from a streaming DataFrame: one step per micro-batch, each exactly once.
 
@@ -681,9 +692,10 @@ class Engine:
         name : of the stream, by which its offsets are known; that of the table by default.
         rows_per_batch : about how many rows a micro-batch brings, by default as many as the last ones did. While it
             runs, the stream announces them (`announce`).
+        checkpoint : a folder for Spark's offsets, or a URL that Spark can write to; one in the location by default.
         """
         self._catalogue.table(table)
-        self._sources().add(table, frame, name or table, rows_per_batch)
+        self._sources().add(table, frame, name or table, rows_per_batch, checkpoint)
 
     def start(self) -> None:
         """Start all streams; steps happen in the background until `stop`."""
@@ -858,6 +870,5 @@ class Engine:
         if self._streams is None:
             from headrace.engine.streams import Streams
 
-            checkpoints = self._store.location.checkpoints
-            self._streams = Streams(self.apply, self.sync, self.announce, self._lock, checkpoints)
+            self._streams = Streams(self.apply, self.sync, self.announce, self._lock, self._store.location)
         return self._streams

@@ -76,7 +76,7 @@ class Maintenance:
         check_products(self._programs, self._catalogue.schemas, inputs)
         inputs = self._step_runner.brought({n: self._catalogue.tables[n].schema for n in inputs}, inputs)
         snapshot = self._store.snapshot
-        aside = AsideWriter(str(self._store.location.root), snapshot.version + 1, snapshot.step + 1, self._store.fsync)
+        aside = AsideWriter(self._store.location.path, snapshot.version + 1, snapshot.step + 1, self._store.fsync)
         try:
             with without_late(self._catalogue.tables, inputs, snapshot.watermarks, aside) as (in_time, late):
                 step = self._attempted(in_time, late, on_bad_rows, source, start)
@@ -267,7 +267,7 @@ class Maintenance:
         for name in advance.fired:
             answer, ahead = self._catalogue.views[name].answer, self._store.snapshot.unshown.get(name, [])
             if ahead and isinstance(answer, SqlAnswer):
-                root = str(self._store.location.root)
+                root = self._store.location.path
                 runs = [OPEN.one(root, run) for run in (*ahead, *advance.result.changes.get(name, []))]
                 for run in runs:
                     run.check()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from pathlib import Path
 from urllib.parse import unquote
 
 from headrace.errors import SchemaError, StorageError
+from headrace.remote.root import Place, root_of
+from headrace.remote.store import Options
 from headrace.runtime.location import MOST_BUCKETS, Location, Settings
 from headrace.thrifty.keep.sizes import bytes_of
 
@@ -35,6 +38,8 @@ def check_opening(
     """Raise whatever opening an engine would find wrong; makes nothing, and leaves nothing locked."""
     check_options(buckets, executor, on_bad_rows, driver_rows, sharing, memory_budget, durability)
     there = location_at(location)
+    if there.remote is not None:
+        return  # what Spark was told may be needed to reach it
     if not read_only:
         check_writable(there)
         if (there.root / "lock").exists():
@@ -88,20 +93,24 @@ def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
         raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")
 
 
-def location_at(given: str | Path) -> Location:
-    """The location of a path; a URL that names no file system of this machine is refused, and makes no such folder."""
+def location_at(given: str | Path, options: Options | None = None) -> Location:
+    """The location of a path, or of a URL; a URL of an unknown kind is refused, and makes no folder of such a name.
+
+    Parameters
+    ----------
+    options : how to reach a location that is elsewhere, beside what its library finds itself.
+    """
     url = url_of(given)
     if url is None:
         return Location(given)
     scheme, _, rest = url.partition("://")
     if scheme == "file" and rest.startswith("/"):
         return Location(unquote(rest))
-    raise StorageError(
-        f"{given} is a URL, and the state is kept in a folder of a file system",
-        way_out=f"give the path: {rest}"
-        if scheme == "file"
-        else "give a path, as in /data/state; on a cluster, of a file system that all nodes have mounted",
-    )
+    if scheme == "file":
+        raise StorageError(
+            f"{given} is a URL with a host", way_out=f"give the path on this one: /{rest.partition('/')[2]}"
+        )
+    return Location(root_of(Place(url.rstrip("/"), options or {}, uuid.uuid4().hex)))
 
 
 def url_of(given: str | Path) -> str | None:
@@ -120,6 +129,8 @@ def url_of(given: str | Path) -> str | None:
 def check_writable(location: Location) -> None:
     """Refuse a file, a folder of something else, and what this user cannot make or write."""
     location.check_usable()
+    if location.remote is not None:
+        return
     root = location.root
     there = next(path for path in (root, *root.parents) if path.exists())
     if not there.is_dir():
@@ -136,13 +147,13 @@ def existing(location: Location, buckets: int | None, *, read_only: bool) -> Set
     if not location.exists:
         if read_only:
             raise StorageError(
-                f"{location.root} is not a Headrace location", way_out="give the folder that an engine was opened with"
+                f"{location.shown} is not a Headrace location", way_out="give the folder that an engine was opened with"
             )
         return None
     settings = location.settings()
     if buckets is not None and buckets != (there := _buckets(location, settings)):
         raise SchemaError(
-            f"location {location.root} has {there} buckets, not {buckets}",
+            f"location {location.shown} has {there} buckets, not {buckets}",
             way_out=f"leave buckets out; or change their number once the location is open: engine.rebucket({buckets})",
         )
     return settings

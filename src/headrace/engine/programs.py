@@ -56,7 +56,7 @@ class Programs:
         }
         return Program(
             version=snapshot.version + 1,
-            root=str(self._store.location.root),
+            root=self._store.location.path,
             buckets=self._store.settings.buckets,
             tables=tasks,
             state={n: buckets for n, buckets in snapshot.arrangements.items() if n in needed} | (again or {}),

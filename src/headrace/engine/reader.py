@@ -63,9 +63,7 @@ class Reader:
     release : releases the files; does nothing for a reader of numbers only.
     """
 
-    def __init__(
-        self, root: Path, buckets: int, snapshot: Snapshot, release: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, root: str, buckets: int, snapshot: Snapshot, release: Callable[[], None] = lambda: None) -> None:
         self._root = root
         self._buckets = buckets
         self._snapshot = snapshot
@@ -76,7 +74,12 @@ class Reader:
     @property
     def root(self) -> str:
         """The location."""
-        return str(self._root)
+        return self._root
+
+    @property
+    def shown(self) -> str:
+        """What the user calls the location."""
+        return Location(self._root).shown
 
     @property
     def buckets(self) -> int:
@@ -223,10 +226,10 @@ class Reader:
         return runs
 
     def _read(self, run: RunRef) -> StoredRun:
-        return runfile.read(self._root / "runs" / run.name, run.at, run.bytes, run.crc)
+        return runfile.read(Path(self._root) / "runs" / run.name, run.at, run.bytes, run.crc)
 
     def _aside(self, files: Mapping[str, list[str]]) -> dict[str, list[Path]]:
-        return {table: [self._root / "quarantine" / name for name in names] for table, names in files.items()}
+        return {table: [Path(self._root) / "quarantine" / name for name in names] for table, names in files.items()}
 
     # -- pins ---------------------------------------------------------------------------------------------------
 

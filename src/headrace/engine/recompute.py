@@ -290,7 +290,7 @@ class Recomputer:
 
         from headrace.engine.step_runner import translating_spark_errors
 
-        root, buckets = str(self._store.location.root), self._store.settings.buckets
+        root, buckets = self._store.location.path, self._store.settings.buckets
 
         def run() -> BucketResult:
             for table, columns in view.reads.items():
@@ -335,7 +335,7 @@ class Recomputer:
             columns=view.columns,
             states=states,
             buckets=buckets,
-            root=str(store.location.root),
+            root=store.location.path,
             version=store.snapshot.version + 1,
             fsync=store.fsync,
         )
@@ -344,7 +344,7 @@ class Recomputer:
     def _moments(self, name: str, view: RecomputedMoments, answer: DataFrame) -> BucketResult:
         store, arrangement = self._store, view_arrangement(name, view.part)
         after = view.run_of(answer.toArrow())
-        old = OPEN.of(str(store.location.root), store.snapshot.arrangements.get(arrangement, {}), 0)
+        old = OPEN.of(store.location.path, store.snapshot.arrangements.get(arrangement, {}), 0)
         summary = view.change(scan(view.arrangements[view.part], old), after)
         with RunWriter(store.location, store.snapshot.version + 1, fsync=store.fsync) as writer:
             runs = (writer.add(after),) if after.rows else ()

@@ -16,6 +16,7 @@ from headrace.engine.gone import Gone, gone
 from headrace.engine.opening import check_writable, existing, location_at
 from headrace.errors import CorruptFileError
 from headrace.relation import disk
+from headrace.remote.root import Place
 from headrace.runtime.location import Location, Settings, naming
 from headrace.runtime.log import CHECKPOINT, COMMIT, CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
@@ -111,7 +112,7 @@ def repair(path: str | Path) -> Repaired:
         location.write_settings(lost)
         return replace(done, settings=True)
     finally:
-        OPEN.forget_all(str(location.root))
+        OPEN.forget_all(location.path)
         location.unlock()
 
 
@@ -138,17 +139,33 @@ def _repaired(location: Location) -> Repaired:
         newest = history[-1].snapshot
         damaged = "; ".join(dict.fromkeys(_damaged(location, newest)))
         raise CorruptFileError(
-            f"{location.root} has no state that is whole: {damaged or why}",
+            f"{location.shown} has no state that is whole: {damaged or why}",
             way_out="restore it from a backup; or, if only views are damaged, open it, drop these views and create "
             "them again: they are filled from their tables",
         )
     cut = log.after(found.version)
     lost = gone(location, found, cut)
-    with naming(location.log):
-        for file in cut:
-            disk.DISK.remove(file)
-        disk.DISK.sync_folder(location.log)
-    return Repaired(str(location.root), found.step, why if cut else None, lost)
+    if location.remote is not None:
+        if cut:
+            _superseded(log, location.remote, found)
+    else:
+        with naming(location.log):
+            disk.DISK.remove_all(cut)
+            disk.DISK.sync_folder(location.log)
+    return Repaired(location.shown, found.step, why if cut else None, lost)
+
+
+def _superseded(log: CommitLog, place: Place, whole: Snapshot) -> None:
+    """Have the log go on after a damaged commit with an older state, where no lock keeps other engines from writing.
+
+    Numbers are never used twice there, so the next one is claimed, which ends any other writer, and what is whole is
+    written as the checkpoint of that number. Until it is there, nothing has changed.
+    """
+    claim = Record(log.newest + 1, whole.step, writer=place.writer)
+    log.append(claim)
+    # Some of those between were claims; which ones, nobody may be able to read.
+    claims = (*whole.claims, *range(whole.version + 1, claim.version + 1))
+    log.checkpoint(replace(whole, version=claim.version, writer=place.writer, claims=claims))
 
 
 def _damaged(location: Location, snapshot: Snapshot) -> Iterator[str]:

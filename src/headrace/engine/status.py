@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
     """Tables, views, sources and sizes."""
     return {
-        "location": reader.root,
+        "location": reader.shown,
         "step": reader.step,
         "version": reader.version,
         "buckets": reader.buckets,

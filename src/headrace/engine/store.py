@@ -20,8 +20,10 @@ from headrace.engine.opening import DISK, PROCESS, check_writable, existing
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
+from headrace.remote.root import Place
+from headrace.remote.store import FailedRequestError
 from headrace.runtime.leases import NOTHING, Lease, oldest
-from headrace.runtime.location import Location, Settings
+from headrace.runtime.location import Location, Settings, TakenError
 from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.merges import Replacement
 from headrace.runtime.openruns import OPEN
@@ -54,6 +56,8 @@ class Store:
         self._next_pin = 0
         self._closed = False
         self._stopped: HeadraceError | None = None  # why nothing more may be asked of this engine
+        self._claimed = 0  # the commit by which this engine became the writer, of a location that is elsewhere
+        self._fenced: str | None = None  # why it is the writer no more
         self.snapshot = Snapshot()
         self.lost: str | None = None  # what opening the location had to cut off, or will have to
         self._made: Settings
@@ -78,8 +82,11 @@ class Store:
             if self.read_only:
                 self.refresh()
             else:
-                self.location.complete()
-                self._recover()
+                if self.location.remote is None:
+                    self.location.complete()
+                    self._recover()
+                else:
+                    self._claim(self.location.remote)
                 self.remove_orphans()
         except BaseException:
             self.location.unlock()
@@ -103,6 +110,36 @@ class Store:
         cut_back(self._log, found)
         self.snapshot, self.lost = found.snapshot, found.said()
         self._durability.begin(found.snapshot, found.on_disk, found.later)
+
+    def _claim(self, place: Place) -> None:
+        """Become the one writer of a location elsewhere: its next number is taken by a record that changes nothing.
+
+        Whoever wrote there before finds the number taken when it commits next, and writes no more. There is no torn
+        record to look for: a file is put whole or not at all.
+        """
+        for _ in range(_ATTEMPTS):
+            self.refresh()
+            claim = self.next_record(writer=place.writer)
+            with contextlib.suppress(TakenError):
+                self._log.append(claim)
+                self.snapshot = self.snapshot.after(claim)
+                self._claimed = claim.version
+                self._durability.begin(self.snapshot, claim.version, ())
+                return
+        raise StorageError(
+            f"{self.location.shown} is being opened by other engines, again and again",
+            way_out="let one engine write to it; others open it with read_only=True",
+        )
+
+    def _fence(self, why: str) -> None:
+        """Write nothing any more, and remove nothing: what is there is another engine's, or may be."""
+        self._fenced = self._fenced or why
+
+    def _check_fenced(self) -> None:
+        if self._fenced is not None:
+            raise StorageError(
+                f"{self.location.shown}: {self._fenced}", way_out="close this engine and open the location again"
+            )
 
     def refresh(self) -> None:
         """Read the log again, as far as it is whole."""
@@ -146,7 +183,7 @@ class Store:
     def latest(self) -> Reader:
         """A reader of the current snapshot for numbers only: its files may be deleted at any moment."""
         snapshot = self.snapshot
-        return Reader(self.location.root, self._made.as_of(snapshot.settings).buckets, snapshot)
+        return Reader(self.location.path, self._made.as_of(snapshot.settings).buckets, snapshot)
 
     def reader(self) -> Reader:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
@@ -160,7 +197,7 @@ class Store:
             if forgotten.detach() is not None:
                 self._unpin(pin)
 
-        reader = Reader(self.location.root, buckets, snapshot, release)
+        reader = Reader(self.location.path, buckets, snapshot, release)
         forgotten = weakref.finalize(reader, self._unpin_later, pin, time.monotonic() + GRACE_SECONDS)
         forgotten.atexit = False
         return reader
@@ -175,6 +212,7 @@ class Store:
                 try:
                     return work(reader)
                 except CorruptFileError:
+                    self._check_fenced()  # then the files that are missing are not damage
                     if not self.read_only or self._log.newest == reader.version:
                         raise
                     _wait(attempt)
@@ -182,30 +220,55 @@ class Store:
                     if not self.snapshot.defines_what(reader.snapshot):
                         break  # what was to be read is planned otherwise now
         raise StorageError(
-            f"{self.location.root} changes faster than it can be read", way_out="read it in the engine that writes it"
+            f"{self.location.shown} changes faster than it can be read", way_out="read it in the engine that writes it"
         )
 
     def remove_orphans(self) -> int:
         """Remove files of steps that never happened; returns how many there were."""
+        if self._fenced is not None:
+            return 0
+        try:
+            return self._remove_orphans()
+        except FailedRequestError:  # elsewhere: they are in nobody's way, and the next who looks removes them
+            return 0
+
+    def _remove_orphans(self) -> int:
         # Files first: a merge beside this tells its names before it makes the files.
         folders = (self.location.runs, self.location.batches, self.location.quarantine)
-        there = [path for folder in folders for path in folder.iterdir() if path.is_symlink() or not path.is_dir()]
+        there = [path for folder in folders for path in disk.DISK.files(folder)]
         with self._lock:
             needed = _names(self.snapshot) | self._doomed.keys() | self._pinned() | self._merged()
-        found = [path for path in there if path.name not in needed]
-        if oldest(self.location.readers) < self.snapshot.version:  # some may be of what a reader still looks at
-            kept = [path.name for path in found if path.parent != self.location.batches]
-            with self._lock:
-                self._doomed |= dict.fromkeys(kept, self.snapshot.version)
-            found = [path for path in found if path.parent == self.location.batches]
-        for folder in (self.location.root, self.location.log, self.location.root / "plans"):
-            found += (path for path in folder.glob(".*.*") if not path.is_dir())
-        for path in found:
-            try:
-                disk.DISK.remove(path)
-            except OSError as error:
-                _LOG.warning("%s is not needed, but could not be removed; the next time tries again: %s", path, error)
+        found = [path for path in there if path.name not in needed and self._is_ours(path.name)]
+        if self.location.remote is None:
+            if oldest(self.location.readers) < self.snapshot.version:  # some may be of what a reader still looks at
+                kept = [path.name for path in found if path.parent != self.location.batches]
+                with self._lock:
+                    self._doomed |= dict.fromkeys(kept, self.snapshot.version)
+                found = [path for path in found if path.parent == self.location.batches]
+            for folder in (self.location.root, self.location.log, self.location.root / "plans"):
+                found += (path for path in folder.glob(".*.*") if not path.is_dir())
+        try:
+            disk.DISK.remove_all(found)
+        except OSError as error:
+            _LOG.warning(
+                "%s: a file is not needed, but could not be removed; the next time tries again: %s",
+                self.location.shown,
+                error,
+            )
         return len(found)
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a file that no commit names is this engine's to remove.
+
+        Under a lock, all are. Elsewhere, another engine may have become the writer a moment ago, and be writing files
+        that it has not committed yet; but those have numbers after its claim, and so after that of this engine. What
+        has a number up to this engine's claim is of an engine before it, which cannot commit any more: the number that
+        it would need is the claim's, or one before that.
+        """
+        if self.location.remote is None:
+            return True
+        number, _, rest = name.partition("-")
+        return rest.startswith(self.location.remote.writer) or (number.isdecimal() and int(number) <= self._claimed)
 
     def commit(self, record: Record) -> None:
         """Append a record; when this returns, the step has happened.
@@ -214,6 +277,7 @@ class Store:
         then what the disk has kept, so the engine stops: what its users know may not be what is found after a crash.
         """
         self.check_writes()
+        self._check_fenced()
         self._durability.check()
         with self._lock:
             merged = self._replacements.copy()
@@ -221,10 +285,12 @@ class Store:
         record = self.before_commit(record, before)
         if not before.settings and record.settings is None:
             record = replace(record, settings=asdict(self._made))  # so that they are in the log from the first on
+        if self.location.remote is not None:
+            record = replace(record, writer=self.location.remote.writer)
         if merged:
             record = self._with_merges(record, merged)
         after = before.after(record)
-        self._log.append(record)
+        self._append(record)
         old, new = _names(before), _names(after)
         with self._lock:
             self.snapshot = after
@@ -253,6 +319,21 @@ class Store:
         """Let nothing more be asked of this engine; returns the error that says why."""
         self._stopped = StorageError(what, way_out=way_out)
         return self._stopped
+
+    def _append(self, record: Record) -> None:
+        if self.location.remote is None:
+            self._log.append(record)
+            return
+        try:
+            self._log.append(record)
+        except TakenError as error:
+            self._fence("another engine has opened it to write, so this one writes no more; nothing was committed")
+            self._check_fenced()
+            raise AssertionError from error
+        except BaseException:
+            # The request may still be on its way, and what it names must stay. The next engine's claim settles it.
+            self._fence("the last commit got no answer, so it may have happened or not")
+            raise
 
     def sync(self) -> None:
         """Wait until all that is committed is safe from a power cut."""
@@ -285,7 +366,8 @@ class Store:
         """Remove those of some files that nothing needs: no commit names them, or none that may still be the last."""
         with self._lock:
             gone = set(names) - _names(self.snapshot) - self._doomed.keys() - self._pinned()
-        discard(self.location, gone)
+        if self._fenced is None:
+            discard(self.location, gone)
 
     def replace(self, replacement: Replacement) -> None:
         """Have the next commit put merged runs in the place of those that they were merged from."""
@@ -315,15 +397,21 @@ class Store:
         if self._stopped is not None:
             return
         # The log is read again, because an interrupt may have come right after the commit, before `snapshot` was set.
+        if self._fenced is not None:
+            return
         try:
             with self._durability.paused():
-                before, self.snapshot = self.snapshot, self._log.load()
+                before, found = self.snapshot, self._log.load()
         except HeadraceError as error:  # whoever calls this has an error of their own to raise
             self._stop(
                 f"the log could not be read after a failure: {error.what}",
                 "see to the disk, and open the location again",
             )
             return
+        if self.location.remote is not None and found.writer != self.location.remote.writer:
+            self._fence("another engine has opened it to write, so this one writes no more")
+            return
+        self.snapshot = found
         if self.snapshot.version > before.version:
             old, new = _names(before), _names(self.snapshot)
             with self._lock:
@@ -357,15 +445,15 @@ class Store:
             if not self.read_only:
                 self._durability.stop()
         finally:
-            OPEN.forget_all(str(self.location.root))
+            OPEN.forget_all(self.location.path)
             self.location.unlock()
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StorageError(f"the engine of {self.location.root} is closed", way_out="open the location again")
+            raise StorageError(f"the engine of {self.location.shown} is closed", way_out="open the location again")
         if self._stopped is not None:
             raise StorageError(
-                f"the engine of {self.location.root} has stopped: {self._stopped.what}",
+                f"the engine of {self.location.shown} has stopped: {self._stopped.what}",
                 way_out="close it, see to the disk and open the location again: what is whole will be there",
             )
 
@@ -400,7 +488,7 @@ class Store:
         timer.start()
 
     def _bury(self) -> None:
-        if self.read_only:
+        if self.read_only or self._fenced is not None:
             return
         safe = self._durability.version
         with self._lock:
@@ -411,10 +499,9 @@ class Store:
                 gone = {name for name in gone if self._doomed[name] <= read}
             for name in gone:
                 del self._doomed[name]
-        for name in gone:
-            with contextlib.suppress(OSError):  # the step has happened; the next open tries again
-                disk.DISK.remove(path_of(self.location, name))
-        OPEN.forget(str(self.location.root), gone)
+        with contextlib.suppress(OSError):  # the step has happened; the next open tries again
+            disk.DISK.remove_all([path_of(self.location, name) for name in gone])
+        OPEN.forget(self.location.path, gone)
 
 
 def _wait(attempt: int) -> None:

@@ -16,14 +16,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.engine.step import Step
-from headrace.errors import HeadraceError, SchemaError, StepFailedError
+from headrace.errors import HeadraceError, SchemaError, StepFailedError, StorageError
 from headrace.relation.schema import check_name
+from headrace.runtime.location import Location
 from headrace.thrifty.keep.change import Change, Rate
 
 
@@ -35,6 +37,7 @@ class Source:
     table: str
     frame: DataFrame
     rows_per_batch: int | None = None
+    checkpoint: str | None = None
 
 
 class Streams:
@@ -46,7 +49,7 @@ class Streams:
     sync : waits until all steps so far are safe from a power cut.
     announce : says what a source will bring, as `Engine.announce` does.
     lock : the lock that a step holds while it runs.
-    checkpoints : the folder for Spark's offsets.
+    location : has Spark's offsets, in its folder `checkpoints` unless a source has another one.
     """
 
     def __init__(
@@ -55,19 +58,26 @@ class Streams:
         sync: Callable[[], None],
         announce: Callable[[str, dict[str, int | tuple[int, int] | None] | None], None],
         lock: AbstractContextManager[object],
-        checkpoints: Path,
+        location: Location,
     ) -> None:
         self._apply = apply
         self._sync = sync
         self._announce = announce
         self._lock = lock
-        self._checkpoints = checkpoints
+        self._location = location
         self._sources: dict[str, Source] = {}
         self._running: dict[str, StreamingQuery] = {}
         self._errors: dict[str, HeadraceError] = {}
         self._rates: dict[str, Rate] = {}
 
-    def add(self, table: str, frame: DataFrame, name: str, rows_per_batch: int | None = None) -> None:
+    def add(
+        self,
+        table: str,
+        frame: DataFrame,
+        name: str,
+        rows_per_batch: int | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> None:
         """Register a source; its name identifies its offsets, so it must stay the same across restarts."""
         check_name(name, "stream")
         if not frame.isStreaming:
@@ -82,7 +92,9 @@ class Streams:
                 f"stream {name!r}: a micro-batch of {rows_per_batch} rows brings nothing",
                 way_out="give rows_per_batch of 1 or more, or leave it out",
             )
-        self._sources[name] = Source(name, table, frame, rows_per_batch)
+        self._sources[name] = Source(
+            name, table, frame, rows_per_batch, None if checkpoint is None else str(checkpoint)
+        )
 
     def start(self) -> None:
         """Start every source that is not running."""
@@ -90,7 +102,7 @@ class Streams:
         for source in self._sources.values():
             if source.name not in self._running:
                 self._say(source)
-                self._running[source.name] = self._writer(source).start()
+                self._running[source.name] = self._started(source, self._writer(source))
 
     def process_available(self) -> None:
         """Run every source until it has no more data."""
@@ -98,7 +110,9 @@ class Streams:
         try:
             for source in self._sources.values():
                 self._say(source)
-            queries = {s.name: self._writer(s).trigger(availableNow=True).start() for s in self._sources.values()}
+            queries = {
+                s.name: self._started(s, self._writer(s).trigger(availableNow=True)) for s in self._sources.values()
+            }
             for name, query in queries.items():
                 self._await(name, query)
                 self._announce(name, None)
@@ -130,8 +144,28 @@ class Streams:
                 self._announce(source.name, None)
                 raise
 
-        checkpoint = self._checkpoints / source.name
-        return source.frame.writeStream.foreachBatch(step).option("checkpointLocation", str(checkpoint))
+        checkpoint = source.checkpoint or self._checkpoint(source.name)
+        return source.frame.writeStream.foreachBatch(step).option("checkpointLocation", checkpoint)
+
+    def _checkpoint(self, name: str) -> str:
+        """Where Spark keeps the offsets of a source: it writes them itself, so elsewhere it gets the URL."""
+        remote = self._location.remote
+        if remote is None:
+            return str(self._location.checkpoints / name)
+        return f"{remote.url.replace('s3://', 's3a://', 1)}/checkpoints/{name}"
+
+    def _started(self, source: Source, writer: DataStreamWriter) -> StreamingQuery:
+        try:
+            return writer.start()
+        except (Py4JError, PySparkException) as error:
+            if self._location.remote is None or source.checkpoint is not None:
+                raise
+            raise StorageError(
+                f"Spark cannot write the offsets of stream {source.name!r} to {self._checkpoint(source.name)}: "
+                f"{_first_line(error)}",
+                way_out="give Spark that file system (for s3a, the package hadoop-aws of its Hadoop's version), or "
+                "name a folder that it can write: engine.stream(..., checkpoint=...)",
+            ) from error
 
     def _watch(self, source: Source, made: Step) -> None:
         """Announce what follows from one more micro-batch."""
@@ -170,3 +204,9 @@ class Streams:
     def _check_any(self) -> None:
         if not self._sources:
             raise SchemaError("no stream is registered", way_out="register one with engine.stream(table, streaming_df)")
+
+
+def _first_line(error: Exception) -> str:
+    """What Spark says, without the stack traces that follow; of an error of Java, what Java says."""
+    java = getattr(error, "java_exception", None)
+    return str(error if java is None else java.toString()).strip().splitlines()[0]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -62,6 +62,17 @@ class Disk:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
+    def remove_all(self, paths: Sequence[Path]) -> None:
+        """Remove files, those that are there; all are tried, and then the first error is raised."""
+        failed: list[OSError] = []
+        for path in paths:
+            try:
+                self.remove(path)
+            except OSError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
     def make_folder(self, path: Path, mode: int | None = None) -> None:
         """Make a folder, and those above it, unless they are there; without a mode, it has that of the one above."""
         if path.is_dir():
@@ -70,6 +81,40 @@ class Disk:
             self.make_folder(path.parent, None if mode is None else 0o777)
         with suppress(FileExistsError):
             path.mkdir(permissions(path.parent) if mode is None else mode)
+
+    def opened(self, path: Path) -> IO[bytes]:
+        """Open a file for reading; never waits, and follows no link at the end of the path."""
+        try:
+            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                raise NoFileError(path) from error
+            raise
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
+            raise NoFileError(path)
+        return open(number, "rb")
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file."""
+        with self.opened(path) as file:
+            return file.read()
+
+    def exists(self, path: Path) -> bool:
+        """Whether something has this name."""
+        return path.exists()
+
+    def files(self, folder: Path) -> list[Path]:
+        """What is in a folder and is no folder itself."""
+        return [path for path in folder.iterdir() if path.is_symlink() or not path.is_dir()]
+
+    def is_copy(self, path: Path) -> bool:
+        """Whether a file is the copy of one elsewhere, which an earlier process may have made."""
+        return False
+
+    def renewed(self, path: Path) -> bool:
+        """Make a file anew that was found to be damaged; whether there is something to make it from."""
+        return False
 
     def sync(self, path: Path) -> None:
         """Wait until the content of a file is on the disk, whoever wrote it."""
@@ -90,22 +135,12 @@ class NoFileError(OSError):
 
 def opened(path: Path) -> IO[bytes]:
     """Open a file for reading; never waits, and follows no link at the end of the path."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise NoFileError(path) from error
-        raise
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise NoFileError(path)
-    return open(number, "rb")
+    return DISK.opened(path)
 
 
 def read(path: Path) -> bytes:
     """The content of a file."""
-    with opened(path) as file:
-        return file.read()
+    return DISK.read(path)
 
 
 def permissions(folder: Path) -> int:
@@ -124,5 +159,76 @@ def _sync(path: Path, how: int) -> None:
         os.close(file)
 
 
-DISK = Disk()
+class _Disks(Disk):
+    """This machine's disk, but for the folders that stand for locations elsewhere: each of these has one of its own."""
+
+    def __init__(self) -> None:
+        self.mounted: dict[str, Disk] = {}
+        self._here = Disk()
+
+    def of(self, path: Path) -> Disk:
+        """The disk that a path is on."""
+        if self.mounted:
+            text = str(path)
+            for root, there in list(self.mounted.items()):
+                if text.startswith(root) and text[len(root) :][:1] in ("", "/"):
+                    return there
+        return self._here
+
+    def write(self, path: Path, data: bytes | bytearray | memoryview, *, sync: bool = False) -> None:
+        self.of(path).write(path, data, sync=sync)
+
+    @contextmanager
+    def create(self, path: Path) -> Iterator[int]:
+        with self.of(path).create(path) as file:
+            yield file
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.of(new).rename(old, new)
+
+    def link(self, old: Path, new: Path) -> None:
+        self.of(new).link(old, new)
+
+    def remove(self, path: Path) -> None:
+        self.of(path).remove(path)
+
+    def remove_all(self, paths: Sequence[Path]) -> None:
+        if paths:
+            self.of(paths[0]).remove_all(paths)
+
+    def make_folder(self, path: Path, mode: int | None = None) -> None:
+        self.of(path).make_folder(path, mode)
+
+    def opened(self, path: Path) -> IO[bytes]:
+        return self.of(path).opened(path)
+
+    def read(self, path: Path) -> bytes:
+        return self.of(path).read(path)
+
+    def exists(self, path: Path) -> bool:
+        return self.of(path).exists(path)
+
+    def files(self, folder: Path) -> list[Path]:
+        return self.of(folder).files(folder)
+
+    def is_copy(self, path: Path) -> bool:
+        return self.of(path).is_copy(path)
+
+    def renewed(self, path: Path) -> bool:
+        return self.of(path).renewed(path)
+
+    def sync(self, path: Path) -> None:
+        self.of(path).sync(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self.of(path).sync_folder(path)
+
+
+_DISKS = _Disks()
+DISK: Disk = _DISKS
 """The disk of this process; use it as `disk.DISK`, so that a test can replace it."""
+
+
+def mount(root: Path, there: Disk) -> None:
+    """Have another disk do all operations on a folder."""
+    _DISKS.mounted[str(root)] = there

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import StorageError
+from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk, probing
 from headrace.relation.run import Run
 from headrace.relation.runlayout import (
@@ -98,6 +98,15 @@ def read(path: Path, at: int = 0, size: int | None = None, crc: int | None = Non
     CorruptFileError : it is missing, truncated, another run, or its header is damaged.
     """
     try:
+        return _read(path, at, size, crc)
+    except CorruptFileError:
+        if not disk.DISK.renewed(path):
+            raise
+        return _read(path, at, size, crc)
+
+
+def _read(path: Path, at: int, size: int | None, crc: int | None) -> StoredRun:
+    try:
         with disk.opened(path) as file:
             there = os.fstat(file.fileno()).st_size
             size = there if size is None else size
@@ -118,7 +127,10 @@ def read(path: Path, at: int = 0, size: int | None = None, crc: int | None = Non
             f"run file {path} could not be read: {error.strerror}",
             way_out="make the location readable again; nothing was changed",
         ) from error
-    return decode(data, str(path), crc)
+    found = decode(data, str(path), crc)
+    if size <= SMALL and disk.DISK.is_copy(path):
+        found.check()  # at once, because what is in memory does not change with the copy if that is made anew
+    return found
 
 
 def crc_of(data: bytes | bytearray | memoryview) -> int:

@@ -32,6 +32,8 @@ from typing import IO, Any
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
+from headrace.remote.root import Root, mirror_of
+from headrace.remote.store import READ_AGAIN, FailedRequestError
 
 FORMAT = 5
 MOST_BUCKETS = 4096
@@ -79,11 +81,18 @@ class Settings:
             raise ValueError(f"its format is {self.format!r}")
 
 
+class TakenError(StorageError):
+    """A file that is written once is there already."""
+
+
 class Location:
-    """Paths and settings of one location."""
+    """Paths and settings of one location; of one that is elsewhere, the paths of the folder that stands for it."""
 
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root).expanduser().resolve()
+        self.remote = root.place if isinstance(root, Root) else None
+        self.root = Path(root) if isinstance(root, Root) else Path(root).expanduser().resolve()
+        # The same as a text, which tasks read as that of their own machine.
+        self.path: str = root if isinstance(root, Root) else str(self.root)
         self.log = self.root / "log"
         self.runs = self.root / "runs"
         self.batches = self.root / "batches"
@@ -94,7 +103,15 @@ class Location:
 
     @property
     def exists(self) -> bool:
-        return (self.root / _SETTINGS).exists()
+        try:
+            return disk.DISK.exists(self.root / _SETTINGS)
+        except FailedRequestError as error:
+            raise StorageError(f"{self.shown} could not be reached: {error}", way_out=READ_AGAIN) from error
+
+    @property
+    def shown(self) -> str:
+        """What its user calls it."""
+        return self.path if self.remote is None else self.remote.url
 
     @property
     def _folders(self) -> tuple[Path, ...]:
@@ -102,6 +119,12 @@ class Location:
 
     def check_usable(self) -> None:
         """Refuse a file, or a folder with other things in it, before anything is written to it."""
+        if self.remote is not None:
+            if not self.exists and not mirror_of(self.remote).there.is_empty():
+                raise StorageError(
+                    f"{self.shown} has files but is not a Headrace location", way_out="choose an empty or a new prefix"
+                )
+            return
         if self.root.exists() and not self.root.is_dir():
             raise StorageError(f"{self.root} is a file, not a folder", way_out="give a folder for the state")
         if self.root.is_dir() and not self.exists and not all(map(self._is_begun, self.root.iterdir())):
@@ -141,7 +164,9 @@ class Location:
     def write_settings(self, settings: Settings) -> None:
         """Write the settings that the location was made with."""
         data = asdict(settings) | {"crc": _checksum(asdict(settings))}
-        write_atomically(self.root / _SETTINGS, json.dumps(data, indent=2).encode(), fsync=True)
+        # Elsewhere there is no lock, and of two engines that make a location at the same time one must not.
+        put = write_atomically if self.remote is None else write_once
+        put(self.root / _SETTINGS, json.dumps(data, indent=2).encode(), fsync=True)
 
     def complete(self) -> None:
         """Make the folders that are missing, as some ways of copying leave out empty ones; not the log, however."""
@@ -162,18 +187,22 @@ class Location:
                 raise ValueError("it does not match its checksum")
             if data["format"] != FORMAT:
                 raise StorageError(
-                    f"{self.root} was written in format {data['format']}; this Headrace reads format {FORMAT}",
+                    f"{self.shown} was written in format {data['format']}; this Headrace reads format {FORMAT}",
                     way_out="open it with the version that wrote it",
                 )
             if crc is None:
                 raise ValueError("it has no checksum")
             settings = Settings.from_json(data)
+        except FailedRequestError as error:
+            raise StorageError(f"{self.shown} could not be read: {error}", way_out=READ_AGAIN) from error
         except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise CorruptFileError(f"{path} cannot be read: {error}", way_out=REPAIR) from error
         return settings
 
     def lock(self) -> None:
-        """Become the one writer of this location."""
+        """Become the one writer of this location; elsewhere, a record in the log decides that (`Store`)."""
+        if self.remote is not None:
+            return
         with naming(self.root):
             disk.DISK.make_folder(self.root, 0o700)
         path = self.root / _LOCK
@@ -202,7 +231,9 @@ class Location:
         self._lock = file
 
     def has_writer(self) -> bool:
-        """Whether an engine that writes has the location open, as far as this user can tell."""
+        """Whether an engine that writes has the location open, as far as this user can tell; elsewhere, one may."""
+        if self.remote is not None:
+            return True
         try:
             file = disk.opened(self.root / _LOCK)
         except FileNotFoundError:
@@ -219,8 +250,9 @@ class Location:
             self._lock = None
 
     def new_name(self, version: int, suffix: str) -> str:
-        """A file name that no other attempt can have."""
-        return f"{version:010d}-{uuid.uuid4().hex}{suffix}"
+        """A file name that no other attempt can have; elsewhere, it tells who writes the file."""
+        writer = f"{self.remote.writer}-" if self.remote is not None else ""
+        return f"{version:010d}-{writer}{uuid.uuid4().hex}{suffix}"
 
 
 def _locked(file: IO[Any], how: int) -> bool:
@@ -288,7 +320,7 @@ def write_once(path: Path, data: bytes, *, fsync: bool) -> None:
                 if not isinstance(error, FileExistsError):
                     raise
                 disk.DISK.remove(partial)
-                raise StorageError(
+                raise TakenError(
                     f"{path} is there already: another engine writes to this location",
                     way_out="close this engine and open the location again",
                 ) from error

@@ -8,16 +8,17 @@ removed when the location is opened.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CorruptFileError
+from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
+from headrace.remote.store import READ_AGAIN, FailedRequestError
 from headrace.runtime.location import Location, partial_of, write_once, writing
 from headrace.runtime.record import FINAL, PENDING, Arrangements, Changes, Record, RunRef
 
@@ -52,6 +53,8 @@ class Snapshot:
     memory: dict[str, Any] = field(default_factory=dict)
     unmerged: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)  # empty before the first commit
+    writer: str = ""
+    claims: tuple[int, ...] = ()  # the commits with which engines became the writer, where no lock tells
 
     @cached_property
     def read(self) -> Arrangements:
@@ -94,7 +97,14 @@ class Snapshot:
             self.memory if record.memory is None else record.memory,
             [name for name in (self.unmerged if record.unmerged is None else record.unmerged) if name in views],
             self.settings if record.settings is None else record.settings,
+            record.writer,
+            self._claims_after(record),
         )
+
+    def _claims_after(self, record: Record) -> tuple[int, ...]:
+        if record.claims is not None:
+            return tuple(record.claims)
+        return self.claims if record.writer == self.writer else (*self.claims, record.version)
 
     def record(self) -> Record:
         """This snapshot as one record that holds everything."""
@@ -121,6 +131,8 @@ class Snapshot:
             memory=self.memory,
             unmerged=self.unmerged,
             settings=self.settings or None,
+            writer=self.writer,
+            claims=list(self.claims),
         )
 
     def runs(self) -> Iterator[RunRef]:
@@ -210,11 +222,12 @@ class CommitLog:
         return found
 
     def _names(self) -> set[str]:
-        return {path.name for path in self.location.log.glob("[0-9]*")}
+        return {path.name for files in self._listed().values() for path in files.values()}
 
     def history(self) -> Iterator[Version]:
         """The snapshots that the log leads to, one per record from the newest readable checkpoint on."""
-        found = _numbered(self.location.log, CHECKPOINT)
+        listed = self._listed()
+        found = listed[CHECKPOINT]
         broken, snapshot = None, Snapshot()
         for version in sorted(found, reverse=True):
             try:
@@ -222,7 +235,7 @@ class CommitLog:
                 break
             except CorruptFileError as error:
                 broken = broken or error.what
-        records = {at: path for at, path in _numbered(self.location.log, COMMIT).items() if at > snapshot.version}
+        records = {at: path for at, path in listed[COMMIT].items() if at > snapshot.version}
         for version in range(snapshot.version + 1, max(records, default=0) + 1):
             try:
                 record = Record.read(records[version]) if version in records else None
@@ -259,14 +272,15 @@ class CommitLog:
         with writing(partial):
             disk.DISK.rename(partial, path)
         disk.DISK.sync_folder(log)
-        old = [path for at, path in _numbered(log, CHECKPOINT).items() if at < version]
-        old += [path for at, path in _numbered(log, COMMIT).items() if at <= version]
+        listed = self._listed()
+        old = [path for at, path in listed[CHECKPOINT].items() if at < version]
+        # A claim stays for good: the number that an engine before it needs, however late it comes, has to be taken.
+        old += [path for at, path in listed[COMMIT].items() if at <= version and at not in snapshot.claims]
         _remove(old)
 
     def after(self, version: int) -> list[Path]:
         """All files of the log that belong to later versions."""
-        found = [_numbered(self.location.log, suffix) for suffix in (CHECKPOINT, COMMIT, SYNCED)]
-        return [path for files in found for at, path in files.items() if at > version]
+        return [path for files in self._listed().values() for at, path in files.items() if at > version]
 
     def record_path(self, version: int) -> Path:
         """The file of a record."""
@@ -275,12 +289,15 @@ class CommitLog:
     @property
     def newest(self) -> int:
         """The newest version that has a file."""
-        return max((at for suffix in (CHECKPOINT, COMMIT) for at in _numbered(self.location.log, suffix)), default=0)
+        listed = self._listed()
+        return max((at for suffix in (CHECKPOINT, COMMIT) for at in listed[suffix]), default=0)
 
     @property
     def end(self) -> tuple[int, int]:
         """The newest version that has a file, and what tells that file from an earlier one of this version."""
         newest = self.newest
+        if self.location.remote is not None:  # where no number is used twice
+            return newest, 0
         with suppress(OSError):
             return newest, self.record_path(newest).stat().st_ino
         return newest, 0
@@ -290,31 +307,37 @@ class CommitLog:
     @property
     def checkpointed(self) -> int:
         """The version of the newest checkpoint."""
-        return max(_numbered(self.location.log, CHECKPOINT), default=0)
+        return max(self._listed()[CHECKPOINT], default=0)
 
     @property
     def synced(self) -> int:
         """A version that has been on the disk with all of its files, as far as the log knows."""
-        return max(_numbered(self.location.log, SYNCED), default=0)
+        return max(self._listed()[SYNCED], default=0)
 
     def mark(self, version: int) -> None:
         """Note that a version is on the disk with all of its files. To lose the note costs a longer look at them."""
-        old = [path for at, path in _numbered(self.location.log, SYNCED).items() if at < version]
+        old = [path for at, path in self._listed()[SYNCED].items() if at < version]
         path = self.location.log / f"{version:012d}{SYNCED}"
         if not path.exists():
             with suppress(OSError):
                 disk.DISK.write(path, b"")
         _remove(old)
 
+    def _listed(self) -> dict[str, dict[int, Path]]:
+        """The files of each kind, by version; whatever has no number is none of them."""
+        found: dict[str, dict[int, Path]] = {suffix: {} for suffix in (CHECKPOINT, COMMIT, SYNCED)}
+        try:
+            there = disk.DISK.files(self.location.log)
+        except FailedRequestError as error:
+            raise StorageError(f"{self.location.shown} could not be read: {error}", way_out=READ_AGAIN) from error
+        for path in there:
+            number, _, kind = path.name.partition(".")
+            if number.isdecimal() and f".{kind}" in found:
+                found[f".{kind}"][int(number)] = path
+        return found
 
-def _remove(paths: Iterable[Path]) -> None:
+
+def _remove(paths: Sequence[Path]) -> None:
     """Remove files that nobody reads any more; those that cannot be removed are tried again with the next ones."""
-    for path in paths:
-        with suppress(OSError):
-            disk.DISK.remove(path)
-
-
-def _numbered(folder: Path, suffix: str) -> dict[int, Path]:
-    """The files of one kind, by version; whatever has no number is none of them."""
-    found = ((path.name.removesuffix(suffix), path) for path in folder.glob(f"*{suffix}"))
-    return {int(number): path for number, path in found if number.isdecimal()}
+    with suppress(OSError):
+        disk.DISK.remove_all(paths)

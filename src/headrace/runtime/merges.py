@@ -135,7 +135,7 @@ class Merging:
 
     def _merged(self, merge: Merge, kind: Kind, states: States, writer: RunWriter) -> Replacement:
         state = states[merge.bucket]
-        runs = OPEN.opened(str(self.location.root), BucketState(merge.runs))
+        runs = OPEN.opened(self.location.path, BucketState(merge.runs))
         is_all = len(runs) == len(state.runs) and not states.get(RECENT, BucketState()).runs
         residence = kind.residence if merge.bucket == RECENT else None
         run = writer.add_sum(kind.ring, runs, residence, whole=is_all, check=self.check)
@@ -147,7 +147,7 @@ class Merging:
 
     def _moved(self, move: Merge, kind: Kind, states: States, writer: RunWriter) -> Replacement:
         """Move recent runs into the buckets."""
-        root = str(self.location.root)
+        root = self.location.path
         shares: dict[int, list[Run]] = defaultdict(list)
         for ref in move.runs:
             for bucket, share in OPEN.one(root, ref).by_bucket(self.buckets).items():

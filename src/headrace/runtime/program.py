@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -144,6 +145,19 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Spilled:
+    """A run that is too large for the driver, in a file of the step."""
+
+    root: str
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The file, as this process finds it."""
+        return Location(self.root).batches / self.name
+
+
+@dataclass(frozen=True)
 class Flush:
     """What a view does with changes that waited: those of some inlets go on, and the others wait further."""
 
@@ -230,7 +244,7 @@ class Parcel:
     bucket: int
     view: str
     part: str
-    run: Run | str | Waiting
+    run: Run | Spilled | Waiting
     rows: int
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CorruptFileError, HeadraceError
+from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
 from headrace.relation.schema import check_name
+from headrace.remote.store import READ_AGAIN, FailedRequestError
 from headrace.runtime.location import Settings
 
 RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
@@ -24,6 +25,7 @@ PENDING = "pending/"  # begins the names of arrangements of changes that wait at
 FINAL = "final/"  # begins the names of arrangements whose entries no step changes any more
 
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.run")
+_WRITER = re.compile("[0-9a-f]{0,32}")
 _ASIDE = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\.[0-9a-f]{8}\.arrow")
 
 
@@ -103,6 +105,8 @@ class Record:
     memory: dict[str, Any] | None = None  # what the memory budget has led to, and which changes are expected next
     unmerged: list[str] | None = None  # the views that have still to be merged with others, if that has changed
     settings: dict[str, Any] | None = None  # those of the location, if they have changed or were in no record yet
+    writer: str = ""  # who wrote it, where a location is elsewhere and no lock tells; "" under a lock
+    claims: list[int] | None = None  # the commits with which engines became the writer, in a record of everything
 
     def to_bytes(self) -> bytes:
         data = self.__dict__ | {
@@ -123,6 +127,8 @@ class Record:
             record = cls.from_json(json.loads(text))
             if record.version != int(path.name.partition(".")[0]):
                 raise ValueError(f"it is commit {record.version}")
+        except FailedRequestError as error:
+            raise StorageError(f"{path} could not be read: {error}", way_out=READ_AGAIN) from error
         except HeadraceError as error:
             raise CorruptFileError(f"commit record {path} is damaged: {error.what}", way_out=REPAIR) from error
         except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
@@ -154,6 +160,10 @@ class Record:
             for file in (file for files in aside.values() for file in files):
                 if not isinstance(file, str) or not _ASIDE.fullmatch(file):
                     raise ValueError(f"{file!r} is no name of a file of rows that were set aside")
+        if not isinstance(data.get("writer", ""), str) or not _WRITER.fullmatch(data.get("writer", "")):
+            raise ValueError(f"{data['writer']!r} is no name of a writer")
+        for claim in data.get("claims") or ():
+            _natural(claim)
         for name in (*data.get("tables", {}), *data.get("views", {})):
             check_name(name, "table or view")
         _natural(data["version"]), _natural(data["step"])
@@ -163,9 +173,9 @@ class Record:
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "views", "sources", "quarantine", "summary", "watermarks", "late", "rates"), dict),
     **dict.fromkeys(("goals", "learnt", "unkept", "shared", "memory", "settings"), dict),
-    **dict.fromkeys(("unshared", "unmerged"), list),
+    **dict.fromkeys(("unshared", "unmerged", "claims"), list),
 }
-_MAY_BE_NONE = ("shared", "memory", "unshared", "unmerged", "settings")
+_MAY_BE_NONE = ("shared", "memory", "unshared", "unmerged", "settings", "claims")
 
 
 def _integer(value: Any) -> int:

@@ -32,7 +32,7 @@ def discard(location: Location, names: set[str]) -> None:
     for name in names:
         with suppress(OSError):  # it is an orphan then, and goes when the location is opened
             disk.DISK.remove(location.runs / name)
-    OPEN.forget(str(location.root), names)
+    OPEN.forget(location.path, names)
 
 
 class RunWriter:

@@ -8,6 +8,7 @@ themselves. Spark always moves a few large binaries, never rows.
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 from collections import defaultdict
@@ -25,7 +26,7 @@ from headrace.errors import HeadraceError
 from headrace.operators.feed_rows import fed_columns, fed_rows
 from headrace.plan.native import NeedsCatalyst
 from headrace.plan.tree import FeedId
-from headrace.relation import runfile
+from headrace.relation import disk, runfile
 from headrace.relation.change import BadRows, ChangeBatch
 from headrace.relation.columns import for_spark, whole
 from headrace.relation.run import Run
@@ -68,20 +69,18 @@ def run_from_files(
     spark: SparkSession, program: Program, batches: Mapping[str, ChangeBatch], tasks: int
 ) -> BucketResult:
     """Run a program over batches of the driver: each task evaluates its part of the files written for them."""
+    files = {name: program.location.new_name(program.version, ".arrow") for name in batches}
     folder = program.location.batches
-    files = {name: folder / program.location.new_name(program.version, ".arrow") for name in batches}
     try:
         for name, batch in batches.items():
-            _write_batch(files[name], batch)
-        paths = {name: str(path) for name, path in files.items()}
+            write_batch(folder / files[name], batch)
         parts, takers = max(1, tasks), max(1, min(tasks, program.buckets))
         numbers = spark.range(0, parts, 1, parts)
         return _run_packed(
-            spark, program, numbers.mapInArrow(_file_task(program, paths, parts, takers), _PACKED), takers
+            spark, program, numbers.mapInArrow(_file_task(program, files, parts, takers), _PACKED), takers
         )
     finally:
-        for path in files.values():
-            path.unlink(missing_ok=True)
+        disk.DISK.remove_all([folder / name for name in files.values()])
 
 
 def run_from_frames(spark: SparkSession, program: Program, frames: Mapping[str, DataFrame], tasks: int) -> BucketResult:
@@ -241,21 +240,51 @@ def attempted(work: Callable[[], BucketResult]) -> bytes:
     return pickle.dumps(result)
 
 
-def _write_batch(path: Path, batch: ChangeBatch) -> None:
+def write_batch(path: Path, batch: ChangeBatch) -> None:
+    """Write a batch as a new file, of which tasks map parts."""
     table = batch.to_arrow()
-    with writing(path), pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        writing(path),
+        disk.DISK.create(path) as number,
+        open(number, "wb", closefd=False) as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_table(table)
 
 
-def _file_task(program: Program, paths: dict[str, str], parts: int, tasks: int) -> Callable[[Batches], Batches]:
+def frame_of_batch(
+    spark: SparkSession, program: Program, schema: TableSchema, batch: ChangeBatch, path: Path
+) -> DataFrame:
+    """A batch of the driver as a DataFrame whose tasks read a new file of the step as Headrace reads its files.
+
+    Spark itself could not read it where it has no file system for the URL of the location.
+    """
+    write_batch(path, batch)
+    name, parts = path.name, spark.sparkContext.defaultParallelism
+
+    def reading(partition: Batches) -> Batches:
+        for number in [number for given in partition for number in given.column(0).to_pylist()]:
+            yield from for_spark(part_of(program.location.batches / name, number, parts))
+
+    return spark.range(0, parts, 1, parts).mapInArrow(reading, ddl(schema.change_columns))
+
+
+def part_of(path: Path, number: int, parts: int) -> pa.Table:
+    """One part of the rows in a file that `write_batch` wrote; no other part is read."""
+    with disk.opened(path) as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    rows = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()  # a view of the file
+    start, stop = (rows.num_rows * edge // parts for edge in (number, number + 1))
+    return rows.slice(start, stop - start)
+
+
+def _file_task(program: Program, files: dict[str, str], parts: int, tasks: int) -> Callable[[Batches], Batches]:
     def mapping(partition: Batches) -> Iterator[Mapped]:
         for number in [number for batch in partition for number in batch.column(0).to_pylist()]:
             for task in program.tables:
-                with pa.memory_map(paths[task.name]) as file:
-                    rows = pa.ipc.open_file(file).read_all()  # a view of the file: only the part below is read
-                start, stop = (rows.num_rows * edge // parts for edge in (number, number + 1))
-                if start < stop:
-                    batch = ChangeBatch.from_arrow(rows.slice(start, stop - start).combine_chunks())
+                rows = part_of(program.location.batches / files[task.name], number, parts)
+                if rows.num_rows:
+                    batch = ChangeBatch.from_arrow(rows.combine_chunks())
                     yield map_rows(program, task, batch.rows, batch.diff)
 
     return lambda partition: _packed(program, mapping(partition), tasks)

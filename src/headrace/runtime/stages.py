@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -18,11 +17,11 @@ import pyarrow as pa
 
 from headrace.operators.feed_rows import fed_rows, sent_on
 from headrace.plan.tree import FeedId
-from headrace.relation import runfile
+from headrace.relation import disk, runfile
 from headrace.relation.run import Run, merge
 from headrace.relation.storedrun import StoredRun
 from headrace.rings import COUNT
-from headrace.runtime.program import BucketResult, Parcel, Program, Waiting
+from headrace.runtime.program import BucketResult, Parcel, Program, Spilled, Waiting
 from headrace.runtime.tasks import Pieces, reduce_stage
 
 SPILL_ROWS = 1 << 16  # a task's output beyond this goes to files instead of to the driver
@@ -148,23 +147,21 @@ def spill(program: Program, parcels: list[Parcel]) -> list[Parcel]:
     out = []
     for parcel in parcels:
         assert isinstance(parcel.run, Run)
-        path = location.batches / location.new_name(program.version, ".run")
-        runfile.write(parcel.run, path)
-        out.append(Parcel(parcel.stage, parcel.bucket, parcel.view, parcel.part, str(path), parcel.rows))
+        spilled = Spilled(program.root, location.new_name(program.version, ".run"))
+        runfile.write(parcel.run, spilled.path)
+        out.append(Parcel(parcel.stage, parcel.bucket, parcel.view, parcel.part, spilled, parcel.rows))
     return out
 
 
 def discard(parcels: Iterable[Parcel]) -> None:
     """Remove the files of parcels that have been delivered."""
-    for parcel in parcels:
-        if isinstance(parcel.run, str):
-            Path(parcel.run).unlink(missing_ok=True)
+    disk.DISK.remove_all([parcel.run.path for parcel in parcels if isinstance(parcel.run, Spilled)])
 
 
 def _opened(parcel: Parcel) -> Run:
     if isinstance(parcel.run, Run):
         return parcel.run
-    found = parcel.run.opened() if isinstance(parcel.run, Waiting) else runfile.read(Path(parcel.run))
+    found = parcel.run.opened() if isinstance(parcel.run, Waiting) else runfile.read(parcel.run.path)
     return found if isinstance(found, Run) else in_memory(found)
 
 

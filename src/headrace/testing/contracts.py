@@ -115,13 +115,13 @@ def what_is_refused_leaves_no_trace(world: World, subject: Subject) -> None:
         handle = subject.make(engine)
         engine.apply(first)
         engine.sync()  # nothing of the step before is left to be written, or to be removed
-        names, answer, files = list(engine.views), subject.answer(handle), files_in(engine.location)
+        names, answer, files = list(engine.views), subject.answer(handle), files_in(Path(engine.location))
         _assert_refused(lambda: subject.refused(engine))
         table = next(iter(second))
         _assert_refused(lambda: engine.apply({"no such table": second[table]}))
         others = [f"other {name}" for name in second[table].column_names]
         _assert_refused(lambda: engine.apply({**second, table: second[table].rename_columns(others)}))
-        assert files_in(engine.location) == files
+        assert files_in(Path(engine.location)) == files
         assert list(engine.views) == names
         assert_same(subject.answer(handle), answer)
         engine.apply(second)  # and it goes on
