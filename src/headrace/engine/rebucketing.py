@@ -120,7 +120,7 @@ class Rebucketer:
         refilled = tuple(name for name, view in plans.items() if self._is_filled(view.kernel, buckets))
         try:
             with store.merging(set(before.runs())) as names:
-                moving = Rebucketing(str(store.location.root), before.version + 1, old, buckets, store.fsync, names)
+                moving = Rebucketing(store.location.path, before.version + 1, old, buckets, store.fsync, names)
                 there = self._moved(moving, self._relocations(plans, shared, before.arrangements, buckets, refilled))
                 shown = self._moved(moving, self._relocations(plans, shared, before.shown, buckets, refilled))
                 for name, view in plans.items():

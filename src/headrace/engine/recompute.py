@@ -268,7 +268,7 @@ class Recomputer:
         """The rows of a stored answer in another number of buckets, in their order."""
         from headrace.engine.step_runner import translating_spark_errors
 
-        root, columns = str(self._store.location.root), view.columns
+        root, columns = self._store.location.path, view.columns
         stored = frames.bucket_frame(
             self._session,
             [*columns, Column(NUMBER, SqlType("bigint"))],
