@@ -43,7 +43,8 @@ def _kept(kernel: TreeView, naming: Naming, number: int) -> Iterator[tuple[str, 
     if isinstance(layout, GroupLayout):
         yield from _kept_groups(naming, layout)
     elif isinstance(layout, TopLayout):
-        row = _row(naming.port(number, 0))
+        names = naming.port(number, 0)
+        row = _row([names[place] for place in layout.rows.places])
         in_order = "in their order, so that the next rows are read where the first ones end"
         yield layout.rows_part, "all rows", row, "count", in_order
         yield layout.top_part, "first rows", row, "count", "rows that come are compared with these, not with all"

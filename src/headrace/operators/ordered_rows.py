@@ -33,13 +33,23 @@ class OrderedRows:
     seed: int
 
     @cached_property
-    def ordering(self) -> Ordering:
-        """The order of all rows, which names each field once."""
-        found: dict[int, Sorted] = {}
+    def _directions(self) -> dict[int, tuple[bool, bool]]:
+        """The fields in the order of their weight: whether each is descending, and whether its NULLs come first."""
+        found: dict[int, tuple[bool, bool]] = {}
         for i, descending, nulls_first in (*self.asked, *((i, False, True) for i in range(len(self.fields)))):
-            field = self.fields[i]
-            found.setdefault(i, Sorted(field.name, field.type, field.nullable, descending, nulls_first))
-        return Ordering(tuple(found.values()))
+            found.setdefault(i, (descending, nulls_first))
+        return found
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The fields in the order of their weight."""
+        return tuple(self._directions)
+
+    @cached_property
+    def ordering(self) -> Ordering:
+        """The order of all rows."""
+        fields = ((self.fields[i], directions) for i, directions in self._directions.items())
+        return Ordering(tuple(Sorted(f.name, f.type, f.nullable, *directions) for f, directions in fields))
 
     def rows(self, changes: Changes) -> Rows:
         """The words of changed rows, in the order in which they come."""

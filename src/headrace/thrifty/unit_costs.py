@@ -18,7 +18,7 @@ from headrace.thrifty.cardinalities import GROUP, TOP, Numbers
 # that it gives; of a flush once, per row that operators take, and per operator that runs.
 _JOIN = (300.0, 0.1, 0.1)
 _GROUP = (600.0, 0.12, 0.1)
-_TOP = (1300.0, 0.5, 0.1)
+_TOP = (400.0, 0.1, 0.1)
 _FLUSH = (1000.0, 0.15, 500.0)
 _MORE_PASSES = 0.75  # a further bucket costs so much of the first
 _LARGE = 2.0  # how much more a row costs in a flush that could be small and is not
