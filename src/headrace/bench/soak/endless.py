@@ -31,6 +31,7 @@ from headrace.bench.measuring.cores import check_cores
 from headrace.bench.soak.child import Child
 from headrace.bench.soak.flatness import Measure, trend
 from headrace.bench.soak.plot import save_plot
+from headrace.bench.soak.workload import VIEWS
 from headrace.errors import HeadraceError
 
 Tell = Callable[[str], None]
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, default=60.0, help="how long it takes (default 60)")
     add("--steps", type=int, default=None, help="so many turns instead of minutes")
     add("--cores", type=int, default=2, help="tasks of the writer that run at once (default 2)")
+    add("--views", nargs="+", choices=list(VIEWS), default=list(VIEWS), help="which views are kept (default: all)")
     add("--restarts", type=int, default=6, help="kills and clean stops, in turns, in the first half (default 6)")
     add("--samples", type=int, default=120, help="how often memory and files are measured (default 120)")
     add("--checks", type=int, default=20, help="how often all answers are compared with Spark's (default 20)")
@@ -139,7 +141,7 @@ def _run(folder: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any
     location, schedule = folder / "state", _Schedule(options)
 
     def writer(seed: int) -> Child:
-        arguments = [str(location), str(seed), str(options.cores)]
+        arguments = [str(location), str(seed), str(options.cores), ",".join(options.views)]
         return Child("headrace.bench.soak.writer", arguments, folder / "writer.log")
 
     children = [writer(options.seed)]
