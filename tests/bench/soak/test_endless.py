@@ -53,7 +53,7 @@ def test_what_grows_in_the_second_half_fails() -> None:
     flat = a_result([50.0 * i for i in range(10)] + [500.0] * 10)  # it grows in the first half only
     assert not any("wrong" in row for row in flat["results"])
     grown = a_result([500.0] * 10 + [500.0 + 10 * i for i in range(10)])
-    assert [row["wrong"] for row in grown["results"] if "wrong" in row] == ["driver grows by 80.0 MB"]
+    assert [row["wrong"] for row in grown["results"] if "wrong" in row] == ["driver grows by 90.0 MB"]
     assert endless.table(grown).renderables
     drawn = plot(grown, [Measure("driver", "MB", "memory", 0.05, 1.0), Measure("step", "ms", "time", 0.05, 1.0)])
     assert drawn.count('class="samples"') == drawn.count('class="judged"') == 1
