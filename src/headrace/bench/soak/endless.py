@@ -40,7 +40,7 @@ Tell = Callable[[str], None]
 _MB = 1e6
 MEASURES = (
     Measure("driver", "MB", "private memory of the writing process", 0.05, 12.0),
-    Measure("workers", "MB", "private memory of its Python workers", 0.08, 30.0),
+    Measure("worker", "MB", "private memory of the largest Python worker", 0.08, 12.0),
     Measure("java", "MB", "private memory of its JVM", 0.05, 30.0),
     Measure("java alive", "MB", "what is alive in the JVM after a collection", 0.08, 12.0),
     Measure("reader", "MB", "private memory of the reading process", 0.05, 12.0),
@@ -247,11 +247,11 @@ def _sample(children: list[Child], location: Path, seen: _Run) -> dict[str, floa
                 continue  # removed meanwhile
             files += 1
     java = [one for one in taken if one.command == "java"]
-    workers = [one for one in taken[1:] if "python" in one.command]
+    # Spark ends workers that are idle for a minute, and makes new ones; one process that forks them is always there.
+    workers = sorted(one.private for one in taken[1:] if "python" in one.command)[1:]
     found = {
         "minute": seen.elapsed / 60,
         "driver": taken[0].private / _MB,
-        "workers": sum(one.private for one in workers) / _MB,
         "java": sum(one.private for one in java) / _MB,
         "java alive": alive / _MB,
         "reader": reader.taken()[0].private / _MB,
@@ -260,6 +260,8 @@ def _sample(children: list[Child], location: Path, seen: _Run) -> dict[str, floa
         "descriptors": float(sum(one.descriptors for one in taken)),
         "threads": float(sum(one.threads for one in taken)),
     }
+    if workers:
+        found["worker"] = workers[-1] / _MB
     if seen.times:
         step, sort = statistics.median(seen.times), statistics.median(seen.references)
         found |= {"step": 1e3 * step, "step / sort": step / sort}
