@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import time
 import tracemalloc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -198,7 +199,8 @@ def test_what_this_process_wrote_is_verified_when_it_is_opened_a_second_time(tmp
 def test_a_fork_begins_with_nothing_open(tmp_path: Path) -> None:
     OPEN.opened(str(tmp_path), a_bucket(tmp_path, 10, 2))
     try:
-        with OPEN._lock:  # as another thread may hold it
+        with OPEN._lock, warnings.catch_warnings():  # a lock that another thread may hold
+            warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks beside threads
             child = os.fork()
             if not child:
                 os._exit(OPEN.count if OPEN._lock.acquire(blocking=False) else 99)

@@ -311,8 +311,8 @@ class Engine:
         Parameters
         ----------
         strategy : how the view is kept: "auto" chooses the one whose steps are estimated cheapest. "operators" keeps
-            any query by incremental operators; "factorized" sums before it joins; "foreign-key" keeps live tuples,
-            where the join follows declared keys to one root; "recursive" and "first-order" exist for comparison.
+            all supported SQL by incremental operators; "factorized" sums before it joins; "foreign-key" keeps live
+            tuples, where the join follows declared keys to one root; "recursive" and "first-order" are for comparison.
         refresh : "full" has Spark run the query in every step that changes a table it reads; "incremental" never does
             so; "auto" does so where it is cheaper. Or, of when: "lazy" lets changes wait until the view is read (as
             `goal=hr.Manual()` does, with `refresh()` called by every read); "eager" has every step bring it up to date.

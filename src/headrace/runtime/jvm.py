@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ def _told(spark: SparkSession, file: str) -> str:
         return ""
 
 
-@cache
+@lru_cache(maxsize=4)
 def _process(spark: SparkSession) -> int:
     java = spark.sparkContext._jvm
     assert java is not None

@@ -21,15 +21,16 @@ from headrace.errors import HeadraceError
 
 def test_a_writer_that_is_killed_goes_on_and_all_answers_are_right(tmp_path: Path) -> None:
     said: list[str] = []
-    asked = ["--steps", "66", "--restarts", "1", "--samples", "6", "--checks", "1", "--plots", str(tmp_path)]
-    result = endless.run([*asked, "--location", str(tmp_path)], said.append)
+    asked = ["--steps", "40", "--restarts", "1", "--samples", "6", "--checks", "1", "--plots", str(tmp_path)]
+    views = ["--views", "by_shop", "by_operators", "best", "asked_for", "streamed"]
+    result = endless.run([*asked, *views, "--location", str(tmp_path)], said.append)
     assert [row["wrong"] for row in result["results"] if row["case"] == "answers"] == []
     assert [restart["how"] for restart in result["restarts"]] == ["killed"]
-    assert result["answers"] >= 18
+    assert result["answers"] == 6
     assert result["reads"] > 0
     assert len(result["samples"]) == 6
-    assert {"batch", "frame", "stream", "two tables", "bad rows"} <= result["turns"].keys()
-    assert sum(result["turns"].values()) == 66
+    assert {"batch", "frame", "stream", "two tables"} <= result["turns"].keys()
+    assert sum(result["turns"].values()) >= 40
     assert all(sample["driver"] > 20 and sample["location"] > 0.1 for sample in result["samples"])
     assert (tmp_path / "soak.svg").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["soak.svg"]
@@ -52,7 +53,7 @@ def test_what_grows_in_the_second_half_fails() -> None:
     flat = a_result([50.0 * i for i in range(10)] + [500.0] * 10)  # it grows in the first half only
     assert not any("wrong" in row for row in flat["results"])
     grown = a_result([500.0] * 10 + [500.0 + 10 * i for i in range(10)])
-    assert [row["wrong"] for row in grown["results"] if "wrong" in row] == ["driver grows by 80.0 MB"]
+    assert [row["wrong"] for row in grown["results"] if "wrong" in row] == ["driver grows by 90.0 MB"]
     assert endless.table(grown).renderables
     drawn = plot(grown, [Measure("driver", "MB", "memory", 0.05, 1.0), Measure("step", "ms", "time", 0.05, 1.0)])
     assert drawn.count('class="samples"') == drawn.count('class="judged"') == 1

@@ -32,6 +32,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
+                start_new_session=True,  # Ctrl-C is for the benchmark, which asks it to end
             )
         self._said: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._hear, daemon=True).start()

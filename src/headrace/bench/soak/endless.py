@@ -7,12 +7,13 @@ it gathers shows. Another process reads all the time. Now and then all answers a
 
 As many rows are alive at the end as at the beginning. So memory, files, descriptors, threads and the time of a step
 have to stay as they are: a line through the samples of the second half says by how much each rises, and the benchmark
-fails if one rises by more than its tolerance.
+fails if one rises by more than its tolerance. Ctrl-C ends it early, and what has been sampled by then is judged.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import tempfile
@@ -31,6 +32,7 @@ from headrace.bench.measuring.cores import check_cores
 from headrace.bench.soak.child import Child
 from headrace.bench.soak.flatness import Measure, trend
 from headrace.bench.soak.plot import save_plot
+from headrace.bench.soak.workload import VIEWS
 from headrace.errors import HeadraceError
 
 Tell = Callable[[str], None]
@@ -38,16 +40,16 @@ Tell = Callable[[str], None]
 _MB = 1e6
 MEASURES = (
     Measure("driver", "MB", "private memory of the writing process", 0.05, 12.0),
-    Measure("workers", "MB", "private memory of its Python workers, all together", 0.08, 30.0),
+    Measure("worker", "MB", "private memory of the largest Python worker", 0.08, 12.0),
     Measure("java", "MB", "private memory of its JVM", 0.05, 30.0),
     Measure("java alive", "MB", "what is alive in the JVM after a collection", 0.08, 12.0),
     Measure("reader", "MB", "private memory of the reading process", 0.05, 12.0),
     Measure("location", "MB", "bytes of the location", 0.10, 1.0),
     Measure("files", "", "files of the location", 0.10, 40.0),
-    Measure("descriptors", "", "open descriptors of the writer, its JVM and workers", 0.05, 15.0),
-    Measure("threads", "", "threads of the same", 0.05, 10.0),
-    Measure("step", "ms", "median of the usual steps since the last sample", 0.15, 10.0),
-    Measure("step / sort", "", "the same, by the time of a fixed sort in between", 0.15, 0.5),
+    Measure("descriptors", "", "open in the writer, its JVM and its workers", 0.05, 15.0),
+    Measure("threads", "", "of the same processes", 0.05, 10.0),
+    Measure("step", "ms", "median of usual steps since the last sample", 0.15, 10.0),
+    Measure("step / sort", "", "the same, by the time of a fixed sort", 0.15, 0.5),
 )
 _OPENING_SECONDS, _ANSWERING_SECONDS = 1200.0, 900.0
 _RESTARTS_UNTIL = 0.45  # of the run
@@ -105,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, default=60.0, help="how long it takes (default 60)")
     add("--steps", type=int, default=None, help="so many turns instead of minutes")
     add("--cores", type=int, default=2, help="tasks of the writer that run at once (default 2)")
+    add("--views", nargs="+", choices=list(VIEWS), default=list(VIEWS), help="which views are kept (default: all)")
     add("--restarts", type=int, default=6, help="kills and clean stops, in turns, in the first half (default 6)")
     add("--samples", type=int, default=120, help="how often memory and files are measured (default 120)")
     add("--checks", type=int, default=20, help="how often all answers are compared with Spark's (default 20)")
@@ -139,7 +142,7 @@ def _run(folder: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any
     location, schedule = folder / "state", _Schedule(options)
 
     def writer(seed: int) -> Child:
-        arguments = [str(location), str(seed), str(options.cores)]
+        arguments = [str(location), str(seed), str(options.cores), ",".join(options.views)]
         return Child("headrace.bench.soak.writer", arguments, folder / "writer.log")
 
     children = [writer(options.seed)]
@@ -152,31 +155,45 @@ def _run(folder: Path, options: argparse.Namespace, tell: Tell) -> dict[str, Any
         while (said := children[0].next(0.001)) is not None:
             seen.note(said)
         seen.began, seen.steps = time.monotonic(), 0  # what was done while the reader started is no part of the run
-        while True:
-            share = seen.steps / options.steps if options.steps else seen.elapsed / (60 * options.minutes)
-            if schedule.due("restart", share):
-                children[0] = _restart(children[0], lambda: writer(options.seed + len(seen.restarts)), seen)
-                tell(_said(seen, share, "restarted"))
-            if schedule.due("sample", share):
-                seen.samples.append(_sample(children, location, seen) | {"share": share})
-                tell(_said(seen, share, "running"))
-            if schedule.due("check", share):
-                children[0].ask("check")
-                _until(children[0], "checked", seen)
-            if share >= 1:
-                break
-            if (said := children[0].next(_ANSWERING_SECONDS)) is None:
-                raise HeadraceError(
-                    f"The writer has said nothing for {_ANSWERING_SECONDS:.0f} seconds.",
-                    way_out="Run it with fewer processes beside it; if it hangs, report it.",
-                )
-            seen.note(said)
+        with contextlib.suppress(KeyboardInterrupt):
+            _soak(children, location, schedule, lambda: writer(options.seed + len(seen.restarts)), seen, options, tell)
         for child in children:
             child.stop()
     finally:
         for child in children:
             child.kill()
     return _result(options, seen)
+
+
+def _soak(
+    children: list[Child],
+    location: Path,
+    schedule: _Schedule,
+    writer: Callable[[], Child],
+    seen: _Run,
+    options: argparse.Namespace,
+    tell: Tell,
+) -> None:
+    """Let the processes work, restart the writer, sample and compare, as long as it is asked for."""
+    while True:
+        share = seen.steps / options.steps if options.steps else seen.elapsed / (60 * options.minutes)
+        if schedule.due("restart", share):
+            children[0] = _restart(children[0], writer, seen)
+            tell(_said(seen, share, "restarted"))
+        if schedule.due("sample", share):
+            seen.samples.append(_sample(children, location, seen) | {"share": share})
+            tell(_said(seen, share, "running"))
+        if schedule.due("check", share):
+            children[0].ask("check")
+            _until(children[0], "checked", seen)
+        if share >= 1:
+            break
+        if (said := children[0].next(_ANSWERING_SECONDS)) is None:
+            raise HeadraceError(
+                f"The writer has said nothing for {_ANSWERING_SECONDS:.0f} seconds.",
+                way_out="Run it with fewer processes beside it; if it hangs, report it.",
+            )
+        seen.note(said)
 
 
 def _until(child: Child, key: str, seen: _Run) -> dict[str, Any]:
@@ -230,11 +247,11 @@ def _sample(children: list[Child], location: Path, seen: _Run) -> dict[str, floa
                 continue  # removed meanwhile
             files += 1
     java = [one for one in taken if one.command == "java"]
-    workers = [one for one in taken[1:] if "python" in one.command]
+    # Spark ends workers that are idle for a minute, and makes new ones; one process that forks them is always there.
+    workers = sorted(one.private for one in taken[1:] if "python" in one.command)[1:]
     found = {
         "minute": seen.elapsed / 60,
         "driver": taken[0].private / _MB,
-        "workers": sum(one.private for one in workers) / _MB,
         "java": sum(one.private for one in java) / _MB,
         "java alive": alive / _MB,
         "reader": reader.taken()[0].private / _MB,
@@ -243,6 +260,8 @@ def _sample(children: list[Child], location: Path, seen: _Run) -> dict[str, floa
         "descriptors": float(sum(one.descriptors for one in taken)),
         "threads": float(sum(one.threads for one in taken)),
     }
+    if workers:
+        found["worker"] = workers[-1] / _MB
     if seen.times:
         step, sort = statistics.median(seen.times), statistics.median(seen.references)
         found |= {"step": 1e3 * step, "step / sort": step / sort}
@@ -259,7 +278,9 @@ def _said(seen: _Run, share: float, what: str) -> str:
 
 
 def _result(options: argparse.Namespace, seen: _Run) -> dict[str, Any]:
-    later = [sample for sample in seen.samples if sample["share"] > 0.5]
+    ended = seen.samples[-1]["minute"] if seen.samples else 0.0
+    begin = max([ended / 2, *(restart["minute"] for restart in seen.restarts)])
+    later = [sample for sample in seen.samples if sample["minute"] > begin]
     results: list[dict[str, Any]] = []
     for measure in MEASURES:
         own = [(sample["minute"], sample[measure.name]) for sample in later if measure.name in sample]
@@ -281,7 +302,8 @@ def _result(options: argparse.Namespace, seen: _Run) -> dict[str, Any]:
         "ratios": {},
         "turns": dict(seen.kinds),
         "steps": seen.newest,
-        "minutes": seen.elapsed / 60,
+        "minutes": ended,
+        "judged_from_minute": begin,
         "restarts": seen.restarts,
         "answers": seen.answers,
         "reads": seen.reads,

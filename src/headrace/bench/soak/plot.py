@@ -11,7 +11,7 @@ from headrace.bench.soak.flatness import Measure, slope
 from headrace.explain import svg
 from headrace.explain.svg import EDGE, FAINT, INK, MARGIN
 
-_WIDTH, _HEIGHT, _TOP, _LEFT, _GAP, _ACROSS = 300, 110, 96, 62, 56, 2
+_WIDTH, _HEIGHT, _TOP, _LEFT, _GAP, _ACROSS = 330, 110, 108, 62, 58, 2
 _JUDGED, _KILLED, _STOPPED = "the line through the second half", "killed", "stopped"
 
 
@@ -44,7 +44,7 @@ def _panel(result: Mapping[str, Any], measure: Measure, x: float, y: float) -> I
     def at(minute: float, value: float) -> str:
         return f"{x + _WIDTH * minute / until:.1f} {y + _HEIGHT * (1 - value / values[-1]):.1f}"
 
-    yield svg.text(x - _LEFT + 8, y - 12, f"{measure.name}: {measure.about}", 12, INK)
+    yield svg.text(x - _LEFT + 8, y - 12, f"{measure.name}: {measure.about}", 11, INK)
     for value in values[:: 1 if len(values) < 4 else 2]:
         yield f'<path d="M{at(0, value)} h{_WIDTH}" stroke="{EDGE}" stroke-width="{0.3 if value else 1}"/>'
         yield svg.text(
@@ -55,7 +55,7 @@ def _panel(result: Mapping[str, Any], measure: Measure, x: float, y: float) -> I
         yield f'<path d="M{at(restart["minute"], 0)} v-{_HEIGHT}" stroke="{colour}" stroke-width="0.8"/>'
     points = " L".join(at(sample["minute"], sample[measure.name]) for sample in samples)
     yield f'<path class="samples" d="M{points}" fill="none" stroke="{BLUE}" stroke-width="1.2"/>'
-    later = [(s["minute"], s[measure.name]) for s in samples if s["share"] > 0.5]
+    later = [(s["minute"], s[measure.name]) for s in samples if s["minute"] > result["judged_from_minute"]]
     if len(later) > 1:
         times, found = [time for time, _ in later], sorted(value for _, value in later)
         rise, middle, median = slope(*zip(*later, strict=True)), (times[0] + times[-1]) / 2, found[len(found) // 2]
