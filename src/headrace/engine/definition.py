@@ -196,6 +196,10 @@ class TreeChoice:
     fingerprint: str = ""
     placed_for: int = 0
 
+    def __post_init__(self) -> None:
+        if type(self.placed_for) is not int or self.placed_for < 0:  # as a damaged log may have it
+            raise ValueError(f"operators were placed for {self.placed_for!r} buckets")
+
 
 @dataclass(frozen=True)
 class ViewTreeChoice:
