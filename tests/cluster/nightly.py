@@ -21,14 +21,7 @@ def parts(kills: str, crashes: str, faults: str) -> dict[str, list[str]]:
     """The commands, by what they do."""
     kill = [sys.executable, "-m", "pytest", "tests/engine/test_faults.py", "-k", "kills_of_the_driver"]
     return {
-        "kills of a driver on this machine": [
-            "env",
-            f"HEADRACE_KILLS={kills}",
-            sys.executable,
-            "-m",
-            "pytest",
-            *of_a_driver,
-        ],
+        "kills of a driver on this machine": ["env", f"HEADRACE_KILLS={kills}", *kill],
         "power cuts of a simulated disk": ["make", "crashes", f"N={crashes}"],
         "damaged locations": ["make", "fuzz"],
         "faults on a cluster": ["make", "cluster-test", f"FAULTS={faults}"],
