@@ -39,16 +39,8 @@ fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of 
 cluster-test: .venv/.headrace-dev ## a cluster of processes: every kind of view, then FAULTS=30 faults; SEED=N repeats a run
 	HEADRACE_FAULTS=$(FAULTS) $(if $(SEED),HEADRACE_SEED=$(SEED)) $(BIN)/python -m pytest --tier=cluster tests/cluster
 
-# Hours. Every part adds its counts to one file, which becomes the table at the end; the table is printed as well when a part
-# has failed.
 nightly: .venv/.headrace-dev ## hours of faults: KILLS=700 drivers, CRASHES=20000 power cuts, NIGHTLY_FAULTS=300 on a cluster
-	@tally=$$(mktemp) && export HEADRACE_TALLY=$$tally && failed=0; \
-	HEADRACE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/engine/test_faults.py -k kills_of_the_driver || failed=1; \
-	{ $(MAKE) --no-print-directory crashes N=$(CRASHES) && \
-	  echo '{"fault: power cut of a simulated disk": $(CRASHES)}' >> $$tally; } || failed=1; \
-	$(MAKE) --no-print-directory fuzz || failed=1; \
-	$(MAKE) --no-print-directory cluster-test FAULTS=$(NIGHTLY_FAULTS) || failed=1; \
-	echo && $(BIN)/python -m tests.cluster.tally $$tally; rm -f $$tally; exit $$failed
+	$(BIN)/python -m tests.cluster.nightly $(KILLS) $(CRASHES) $(NIGHTLY_FAULTS)
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .

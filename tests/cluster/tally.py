@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,3 @@ def table(counts: Mapping[str, int]) -> str:
     faults = sum(count for name, count in counts.items() if name.startswith("fault: "))
     lines = [f"{name:<{width}}  {count:>9,}" for name, count in sorted(counts.items()) if count]
     return "\n".join([*lines, f"{'faults in all':<{width}}  {faults:>9,}"])
-
-
-if __name__ == "__main__":
-    print(table(total(Path(sys.argv[1]))))
