@@ -1,7 +1,7 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test fuzz lint format bench peers
+.PHONY: help setup demo check test fuzz crashes lint format bench peers
 
 PYTHON ?= python3
 PEERS := flink pathway
@@ -9,6 +9,7 @@ PEER_PYTHONS := python3.11 python3.12 python3.10 $(PYTHON)
 BIN := .venv/bin
 WORKERS ?= 2
 CASES ?= 10000
+N ?= 20000
 # Workers of a test run, each with a Spark session of its own; what measures time runs alone, after them.
 SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -30,6 +31,10 @@ test: lint ## lint, then run all tests
 
 fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of them
 	HEADRACE_FUZZ=$(CASES) $(BIN)/python -m pytest tests/fuzz -s
+
+crashes: .venv/.headrace-dev ## cut the power of N=20000 simulated machines, and let each operation of a disk fail
+	HEADRACE_CRASHES=$(N) $(BIN)/python -m pytest tests/engine/test_failing_disk.py tests/engine/test_power_cuts.py \
+	  -k "committed_prefix or short_life or whatever_fails" --timeout=0
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .

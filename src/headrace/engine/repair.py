@@ -18,7 +18,7 @@ from headrace.relation import disk
 from headrace.runtime.location import Location, naming
 from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.recovery import damage, newest_whole, run_damage, seen
+from headrace.runtime.recovery import newest_whole, run_damage, seen
 
 
 @dataclass(frozen=True)
