@@ -18,7 +18,7 @@ from headrace.relation import disk
 from headrace.runtime.location import Location, naming
 from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
-from headrace.runtime.recovery import newest_whole, run_damage, seen
+from headrace.runtime.recovery import Seen, damage, newest_whole, run_damage, seen
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,20 @@ def verified(path: str | Path) -> Verified:
     assert settings is not None
     log = CommitLog(location)
     try:
-        found = seen(log)
+        found = _seen(log)
     except CorruptFileError as error:
         last = log.settled()[-1]
         return Verified([last.broken or error.what, *damage(location, last.snapshot)])
     return Verified(damage(location, found.snapshot), found.unsafe)
+
+
+def _seen(log: CommitLog) -> Seen:
+    try:
+        return seen(log)
+    except CorruptFileError:
+        if not log.location.has_writer():
+            raise
+        return seen(log)  # an engine may have begun to write just then
 
 
 def problems(path: str | Path) -> list[str]:
