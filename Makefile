@@ -1,7 +1,7 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test fuzz cluster-test nightly lint format bench peers
+.PHONY: help setup demo check test fuzz crashes cluster-test nightly lint format bench peers
 
 PYTHON ?= python3
 PEERS := flink pathway
@@ -14,6 +14,7 @@ FAULTS ?= 30
 KILLS ?= 700
 CRASHES ?= 20000
 NIGHTLY_FAULTS ?= 300
+N ?= 20000
 # Workers of a test run, each with a Spark session of its own; what measures time runs alone, after them.
 SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -35,6 +36,10 @@ test: lint ## lint, then run all tests
 
 fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of them
 	HEADRACE_FUZZ=$(CASES) $(BIN)/python -m pytest tests/fuzz -s
+
+crashes: .venv/.headrace-dev ## cut the power of N=20000 simulated machines, and let each operation of a disk fail
+	HEADRACE_CRASHES=$(N) $(BIN)/python -m pytest tests/engine/test_failing_disk.py tests/engine/test_power_cuts.py \
+	  -k "committed_prefix or short_life or whatever_fails" --timeout=0
 
 cluster-test: .venv/.headrace-dev ## a cluster of processes: every kind of view, then FAULTS=30 faults; SEED=N repeats a run
 	HEADRACE_FAULTS=$(FAULTS) $(if $(SEED),HEADRACE_SEED=$(SEED)) $(BIN)/python -m pytest --tier=cluster tests/cluster

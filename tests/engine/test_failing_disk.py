@@ -42,7 +42,7 @@ from headrace.errors import HeadraceError, StorageError
 from headrace.relation import disk
 from headrace.runtime.location import Location
 
-STEPS = 4
+STEPS = 3
 CODES = (errno.ENOSPC, errno.EIO, errno.EROFS)
 
 

@@ -16,10 +16,12 @@ from tests.engine.test_sharing import always
 from tests.forks import Forks
 
 import headrace as hr
+from headrace.engine import durability, store
 from headrace.engine.repair import problems
 from headrace.engine.sharing import Sharing
 from headrace.errors import CorruptFileError, SchemaError, StorageError
 from headrace.runtime import recovery
+from headrace.runtime.leases import oldest
 from headrace.runtime.location import Location
 from headrace.runtime.log import CommitLog
 from headrace.runtime.record import RunRef
@@ -198,6 +200,69 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_leases_are_looked_at_only_before_files_are_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durability, "SYNC_SECONDS", 3600.0)
+    monkeypatch.setattr(durability, "MOST_SECONDS", 3600.0)
+    monkeypatch.setattr(durability, "CHECKPOINT_EVERY", 10**6)
+    looked: list[Path] = []
+
+    def looking(folder: Path) -> int:
+        looked.append(folder)
+        return oldest(folder)
+
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2, calibrate=False) as engine:
+        engine.table("t", "id BIGINT, g BIGINT, x DOUBLE", key="id")
+        engine.view("v", "SELECT g, COUNT(*) AS n FROM t GROUP BY g")
+        monkeypatch.setattr(store, "oldest", looking)
+        for i in range(30):
+            engine.apply(rows(i))
+        assert looked == []
+        engine.sync()
+        assert len(looked) == 1
+        engine.sync()
+        assert len(looked) == 1
+
+
+def test_files_that_a_reader_needs_outlive_the_engine_that_replaced_them(spark: SparkSession, tmp_path: Path) -> None:
+    def open_engine() -> hr.Engine:
+        return hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2, calibrate=False)
+
+    with open_engine() as engine:
+        engine.table("t", "id BIGINT, g BIGINT, x DOUBLE", key="id")
+        engine.apply(rows(1, 2, 3))
+    with hr.Engine(spark, tmp_path / "s", read_only=True) as reader:
+        frame = reader.tables["t"].to_df()
+        needed = frame.__dict__["_headrace_reader"].snapshot.files()
+        for _ in range(2):  # opening removes orphans, but for these
+            with open_engine() as engine:
+                for i in range(10, 16):
+                    engine.apply(rows(i + 10 * engine.step))
+                engine.compact()
+            assert needed <= {path.name for path in (tmp_path / "s" / "runs").iterdir()}
+        assert needed.isdisjoint(CommitLog(Location(tmp_path / "s")).load().files())
+        assert frame.count() == 3
+        assert reader.tables["t"].rows == 15
+    with open_engine() as engine:
+        assert {path.name for path in (tmp_path / "s" / "runs").iterdir()} == engine._store.snapshot.files()
+
+
+def test_without_a_lease_a_reader_reads_again(writer: hr.Engine, spark: SparkSession, tmp_path: Path) -> None:
+    writer.apply(rows(1))
+    (tmp_path / "s" / "readers").rmdir()  # as if this user may not write there
+    with hr.Engine(spark, tmp_path / "s", read_only=True) as reader:
+        frame = reader.tables["t"].to_df()
+        for i in range(2, 12):
+            writer.apply(rows(i))
+            assert reader.tables["t"].to_arrow().num_rows == i
+        writer.compact()
+        writer.sync()
+        with pytest.raises(Exception, match="is missing"):
+            frame.count()
+        assert reader.tables["t"].to_df().count() == 11
 
 
 def test_files_that_are_merged_away_are_no_damage(

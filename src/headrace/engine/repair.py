@@ -21,7 +21,7 @@ from headrace.runtime.location import Location, Settings, naming
 from headrace.runtime.log import CHECKPOINT, COMMIT, CommitLog, Snapshot
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.record import Record
-from headrace.runtime.recovery import damage, newest_whole, run_damage, seen
+from headrace.runtime.recovery import Seen, damage, newest_whole, run_damage, seen
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,20 @@ def verified(path: str | Path) -> Verified:
     assert settings is not None
     log = CommitLog(location)
     try:
-        found = seen(log)
+        found = _seen(log)
     except CorruptFileError as error:
         last = log.settled()[-1]
         return Verified([last.broken or error.what, *damage(location, last.snapshot)])
     return Verified(damage(location, found.snapshot), found.unsafe)
+
+
+def _seen(log: CommitLog) -> Seen:
+    try:
+        return seen(log)
+    except CorruptFileError:
+        if not log.location.has_writer():
+            raise
+        return seen(log)  # an engine may have begun to write just then
 
 
 def problems(path: str | Path) -> list[str]:

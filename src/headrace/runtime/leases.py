@@ -39,14 +39,17 @@ class Lease:
         self._path = folder / uuid.uuid4().hex
         self._file: int | None = None
         self._is_possible = True
+        self._is_busy = False
         self._said: tuple[int, int] | None = None
         self._at = 0.0
 
     def hold(self, current: int, pinned: int = NOTHING) -> None:
         """Keep the files of a version, and those of the oldest one that is pinned, from now on."""
         is_fresh = time.monotonic() - self._at < CURRENT_SECONDS / 4
-        if not self._is_possible or (self._said == (current, pinned) and is_fresh):
+        # A DataFrame may be forgotten at any moment, also in the middle of this, and says so here.
+        if not self._is_possible or self._is_busy or (self._said == (current, pinned) and is_fresh):
             return
+        self._is_busy = True
         try:
             if self._file is None:
                 self._file = self._taken()
@@ -55,6 +58,8 @@ class Lease:
             self.close()
         else:
             self._said, self._at = (current, pinned), time.monotonic()
+        finally:
+            self._is_busy = False
 
     def close(self) -> None:
         """Hold nothing any more, for good."""
