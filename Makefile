@@ -1,7 +1,7 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test fuzz lint format bench peers
+.PHONY: help setup demo check test fuzz lint format bench peers remote-test
 
 PYTHON ?= python3
 PEERS := flink pathway
@@ -14,7 +14,7 @@ SIDE_BY_SIDE = -m "not serial" -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.headrace-dev ## make .venv with everything needed to develop (and Java, where there is none)
 
@@ -30,6 +30,19 @@ test: lint ## lint, then run all tests
 
 fuzz: .venv/.headrace-dev ## open damaged and crafted locations: CASES=10000 of them
 	HEADRACE_FUZZ=$(CASES) $(BIN)/python -m pytest tests/fuzz -s
+
+# What the servers need is kept apart, because its versions rule out those of Headrace's own tools.
+remote-test: .venv/.headrace-dev .servers/s3/.ready .servers/hdfs/.ready ## test locations on S3 and HDFS servers (300 MB, once)
+	HEADRACE_SERVERS=1 $(BIN)/python -m pytest tests/remote -s
+
+.servers/s3/.ready:
+	$(PYTHON) -m venv .servers/s3
+	.servers/s3/bin/python -m pip install --quiet --disable-pip-version-check 'moto[server,s3]==5.2.5'
+	@touch $@
+
+.servers/hdfs/.ready: tests/remote/hdfs_pom.xml
+	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(abspath .servers/hdfs)
+	@touch $@
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .
