@@ -1,7 +1,7 @@
 # Everything a developer runs, on a machine with Python 3.11+ and a package index. Paths are relative, so that the
 # checkout may stand in a folder with spaces.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test fuzz crashes cluster-test nightly lint format bench peers
+.PHONY: help setup demo check test fuzz crashes cluster-test nightly remote-test lint format bench peers
 
 PYTHON ?= python3
 PEERS := flink pathway
@@ -46,6 +46,19 @@ cluster-test: .venv/.headrace-dev ## a cluster of processes: every kind of view,
 
 nightly: .venv/.headrace-dev ## hours of faults: KILLS=700 drivers, CRASHES=20000 power cuts, NIGHTLY_FAULTS=300 on a cluster
 	$(BIN)/python -m tests.cluster.nightly $(KILLS) $(CRASHES) $(NIGHTLY_FAULTS)
+
+# What the servers need is kept apart, because its versions rule out those of Headrace's own tools.
+remote-test: .venv/.headrace-dev .servers/s3/.ready .servers/hdfs/.ready ## test locations on S3 and HDFS servers (300 MB, once)
+	HEADRACE_SERVERS=1 $(BIN)/python -m pytest tests/remote -s
+
+.servers/s3/.ready:
+	$(PYTHON) -m venv .servers/s3
+	.servers/s3/bin/python -m pip install --quiet --disable-pip-version-check 'moto[server,s3]==5.2.5'
+	@touch $@
+
+.servers/hdfs/.ready: tests/remote/hdfs_pom.xml
+	mvn --quiet --batch-mode --file $< dependency:copy-dependencies -DoutputDirectory=$(abspath .servers/hdfs)
+	@touch $@
 
 lint: .venv/.headrace-dev ## check format, style, types and the direction of imports
 	$(BIN)/python -m ruff format --check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from headrace.engine.opening import check_classic, location_at
 from headrace.engine.window_joins import WindowJoinView
 from headrace.errors import SchemaError
 from headrace.explain.report import Report
+from headrace.remote.root import clear
 from headrace.sql.session import quote
 from headrace.window.spec import Aggregate
 
@@ -79,7 +81,7 @@ def window_join(
             raise SchemaError(
                 "a window join of streams has no location", way_out="give location=, a folder for what it must remember"
             )
-        return WindowJoinStream(sides, location_at(location).root, asked)
+        return WindowJoinStream(sides, location, asked)
     if arrival is None:
         raise SchemaError(
             "a window join of bounded DataFrames has no arrival times",
@@ -91,7 +93,7 @@ def window_join(
             f"a window join of bounded DataFrames has no room for its state that the workers of {master} see",
             way_out="give location=, a folder that all nodes see; what is written there goes with the join",
         )
-    return WindowJoinStream(sides, location_at(location or tempfile.gettempdir()).root, asked)
+    return WindowJoinStream(sides, location or tempfile.gettempdir(), asked)
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,10 @@ class _Sides:
 class WindowJoinStream:
     """A window join of two DataFrames; close it, or use it in a `with` statement."""
 
-    def __init__(self, sides: _Sides, location: Path, asked: dict[str, Any]) -> None:
+    def __init__(self, sides: _Sides, location: str | Path, asked: dict[str, Any]) -> None:
         columns = sides.ddl
         self._has_ended = not sides.is_streaming()
-        folder = Path(tempfile.mkdtemp(prefix="headrace-window-join-", dir=location)) if self._has_ended else location
+        folder = _room_in(location) if self._has_ended else location
         self._engine = Engine(sides.left.sparkSession, folder, on_bad_rows="quarantine")
         # A join that has ended need not be closed: its folder is removed with the object.
         self._end = weakref.finalize(self, _end, self._engine, folder) if self._has_ended else None
@@ -252,9 +254,21 @@ class WindowJoinStream:
         self.close()
 
 
-def _end(engine: Engine, folder: Path) -> None:
+def _room_in(location: str | Path) -> str | Path:
+    """A location of its own for a join that ends, in another folder or below another URL."""
+    above = location_at(location)
+    if above.remote is not None:
+        return f"{above.shown}/headrace-window-join-{uuid.uuid4().hex}"
+    return Path(tempfile.mkdtemp(prefix="headrace-window-join-", dir=above.root))
+
+
+def _end(engine: Engine, folder: str | Path) -> None:
+    place = engine._store.location.remote
     engine.close()
-    shutil.rmtree(folder, ignore_errors=True)
+    if place is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        clear(place)
 
 
 def _column(name: str) -> Any:

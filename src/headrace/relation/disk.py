@@ -232,3 +232,8 @@ DISK: Disk = _DISKS
 def mount(root: Path, there: Disk) -> None:
     """Have another disk do all operations on a folder."""
     _DISKS.mounted[str(root)] = there
+
+
+def unmount(root: Path) -> None:
+    """Have a folder be one of this machine again."""
+    _DISKS.mounted.pop(str(root), None)

@@ -11,6 +11,7 @@ A copy is checked as a file of the location is, by the checksums that it carries
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -50,6 +51,11 @@ class Mirror(Disk):
         self._lock = threading.Lock()
         for name in (*KEPT, *OTHERS):
             self._here.make_folder(root / name)
+
+    def clear(self) -> None:
+        """Remove everything, here and there."""
+        self.there.delete(self.there.names(""))
+        shutil.rmtree(self.root, ignore_errors=True)
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -173,7 +179,10 @@ class Mirror(Disk):
         """Fetch a damaged copy again, into the very file: whoever has it mapped sees what is right."""
         if not self.is_copy(path):
             return False
-        partial = self._fetched(path)
+        try:
+            partial = self._fetched(path)
+        except OSError:
+            return False
         try:
             with suppress(FileNotFoundError), path.open("r+b") as damaged:
                 if damaged.seek(0, os.SEEK_END) == partial.stat().st_size:

@@ -52,6 +52,16 @@ def root_of(place: Place) -> Root:
     return root
 
 
+def clear(place: Place) -> None:
+    """Remove a location that nobody uses any more."""
+    mirror = mirror_of(place)
+    with _LOCK:
+        for key in [key for key, known in _MIRRORS.items() if known is mirror]:
+            del _MIRRORS[key]
+        disk.unmount(mirror.root)
+    mirror.clear()
+
+
 def mirror_of(place: Place) -> Mirror:
     """The mirror of a location in this process."""
     folder = folder_for(place.url, place.options.get("endpoint", ""))

@@ -328,6 +328,8 @@ class CommitLog:
         found: dict[str, dict[int, Path]] = {suffix: {} for suffix in (CHECKPOINT, COMMIT, SYNCED)}
         try:
             there = disk.DISK.files(self.location.log)
+        except (FileNotFoundError, NotADirectoryError):
+            there = []
         except FailedRequestError as error:
             raise StorageError(f"{self.location.shown} could not be read: {error}", way_out=READ_AGAIN) from error
         for path in there:
