@@ -111,8 +111,9 @@ class Changes:
 
     def __init__(self, rng: np.random.Generator, rows: Mapping[str, pa.Table]) -> None:
         self.rng = rng
-        self.rows = dict(rows)
         self._next = 1 + max([-1, *rows["orders"].column("id").to_pylist()])
+        made = {"orders": self._orders(0), "customers": self._customers(np.arange(0))}
+        self.rows = {name: rows[name].cast(made[name].schema) for name in made}  # an engine gives large strings
 
     def filling(self) -> dict[str, pa.Table]:
         """The first rows."""
@@ -153,8 +154,15 @@ class Changes:
         return pa.table({"g": self.rng.integers(0, 50, 500), "x": self.rng.integers(0, 1_000, 500)})
 
     def _orders(self, count: int) -> pa.Table:
-        rng, first = self.rng, self._next
-        self._next += count
+        first, self._next = self._next, self._next + count
+        return self.orders_of(self.rng, first, count)
+
+    def _customers(self, numbers: Any) -> pa.Table:
+        return self.customers_of(self.rng, numbers)
+
+    @staticmethod
+    def orders_of(rng: np.random.Generator, first: int, count: int) -> pa.Table:
+        """Orders with random values, numbered from the first on."""
         cents = rng.integers(100, 1_000_000, count)
         return pa.table(
             {
@@ -167,9 +175,11 @@ class Changes:
             }
         )
 
-    def _customers(self, numbers: Any) -> pa.Table:
-        regions = np.array(REGIONS)[self.rng.integers(0, len(REGIONS), len(numbers))]
-        credit = self.rng.integers(0, 100_000, len(numbers)) / 100
+    @staticmethod
+    def customers_of(rng: np.random.Generator, numbers: Any) -> pa.Table:
+        """Customers with random values, of these numbers."""
+        regions = np.array(REGIONS)[rng.integers(0, len(REGIONS), len(numbers))]
+        credit = rng.integers(0, 100_000, len(numbers)) / 100
         return pa.table({"customer": numbers, "region": regions, "credit": credit})
 
 
