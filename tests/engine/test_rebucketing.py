@@ -107,8 +107,8 @@ def check_any_views(
                     engine.settle()
                 waiting = {name for name, view in engine.views.items() if view.goal is not None}
                 done = engine.rebucket(rng.choice(NUMBERS))
-                assert (engine.buckets, done.filled) == (done.after, ())
-                for name in waiting:
+                assert engine.buckets == done.after
+                for name in waiting - {*done.filled}:
                     assert answer(engine.views[name]) == before[name], "what waits went on waiting"
                 engine.refresh()
                 check(engine, changing, queries)
@@ -120,11 +120,8 @@ def check_any_views(
         asked = list(queries.values())
         assert [answer(engine.views[name]) for name in queries] == changing.answers_of_spark(oracle, asked)
         assert not engine.verify()
-        files = {ref.name for ref in engine._store.snapshot.runs()}
     finally:
         engine.close()
-    with opened(spark, location):  # which removes orphans: there were none but what a merge left
-        assert files <= {path.name for path in (location / "runs").iterdir()}
 
 
 def check_follower(follower: hr.Engine, engine: hr.Engine) -> None:

@@ -26,7 +26,7 @@ from headrace.runtime.location import Location
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import BucketResult, is_table
 from headrace.runtime.record import PENDING, RECENT, BucketState, RunRef
-from headrace.runtime.runwriter import RunWriter, pieces_of
+from headrace.runtime.runwriter import RunWriter, pieces_of, whole_sum
 
 States = Mapping[int, BucketState]
 TOGETHER = 1 << 16  # entries of an arrangement whose buckets are not worth a share of their own
@@ -121,8 +121,8 @@ class Rebucketing:
                 for start in range(0, run.rows, _WAITING_ROWS):
                     for target, part in self._apart(share, run.slice(start, min(run.rows, start + _WAITING_ROWS))):
                         yield target, writer.add(part), part.rows
-            return
-        yield from self._summed(share, runs, writer)
+        elif runs:
+            yield from self._summed(share, runs, writer)
 
     def _summed(self, share: Share, runs: Sequence[AnyRun], writer: RunWriter) -> Iterator[tuple[int, RunRef, int]]:
         ring, targets = share.relocation.ring, self._targets(share)
@@ -132,12 +132,13 @@ class Rebucketing:
             most = max(1, len(targets) * _HELD_BYTES // max(_HELD_BYTES, size))
             for some in _groups(targets, most):
                 held: dict[int, list[Run]] = defaultdict(list)
-                for piece in pieces_of(ring, runs):
+                # What fits into memory is summed at once, so that nothing has to be put together again.
+                for piece in [whole_sum(ring, runs)] if size <= _HELD_BYTES else pieces_of(ring, runs):
                     for target, part in self._apart(share, piece):
                         if target in some:
                             held[target].append(part)
                 for target, parts in held.items():
-                    run = merge(ring, parts)
+                    run = parts[0] if len(parts) == 1 else merge(ring, parts)
                     yield target, writer.add(run), _live(share, run)
             return
         width = max(run.words.shape[0] for run in runs)

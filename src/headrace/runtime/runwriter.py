@@ -147,6 +147,11 @@ def pieces_of(ring: Group, runs: Sequence[AnyRun]) -> Iterator[Run]:
     return (_existing(piece, True) for piece in pieces(ring, runs, _piece_rows(runs)))
 
 
+def whole_sum(ring: Group, runs: Sequence[AnyRun]) -> Run:
+    """The sum of all runs that there are, at once."""
+    return _existing(merge(ring, list(runs)), True)  # type: ignore[arg-type]
+
+
 def _piece_rows(runs: Sequence[AnyRun]) -> int:
     entries, size = sum(run.rows for run in runs), sum(bytes_of(run) for run in runs)
     return max(_LEAST_ROWS, _PIECE_BYTES * entries // max(1, size))
