@@ -10,17 +10,20 @@ import threading
 import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tests.cluster import tally
 from tests.forks import Forks
 from tests.seeds import SEED, drawn
 
 import headrace as hr
-from headrace.errors import CorruptFileError, HeadraceError, StorageError
+from headrace.engine import step_runner
+from headrace.errors import CorruptFileError, HeadraceError, StepFailedError, StorageError
 from headrace.runtime.location import Location
 from headrace.runtime.log import CommitLog
 from headrace.testing.oracle import Oracle, assert_same
@@ -138,6 +141,34 @@ def test_killed_workers_are_retried_and_change_nothing(spark: SparkSession, tmp_
         assert len(killed) >= 6
         engine._store.remove_orphans()
         check_prefix(engine, Oracle(spark), seed)
+
+
+@pytest.mark.parametrize("failures", [1, 4])
+def test_a_job_that_spark_can_only_run_from_the_start_is_run_from_the_start(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """An executor was lost whose packed changes other tasks had read already; found on a cluster, by tests/cluster."""
+    calls, run = [], step_runner.run_from_files
+
+    def failing(*given: Any) -> Any:
+        calls.append(run(*given))
+        if len(calls) <= failures:
+            raise Py4JError(
+                "Job aborted: A shuffle map stage with indeterminate output was failed and retried. However"
+            )
+        return calls[-1]
+
+    with hr.Engine(spark, tmp_path / "state", executor="spark", buckets=2) as engine:
+        engine.table("t", "x BIGINT")
+        view = engine.view("v", "SELECT COUNT(*) AS n, SUM(x) AS x FROM t")
+        monkeypatch.setattr(step_runner, "run_from_files", failing)
+        rows = pa.table({"x": [1, 2, 3]})
+        if failures == 4:
+            with pytest.raises(StepFailedError, match="the rows are not to blame"):
+                engine.apply({"t": rows})
+        engine.apply({"t": rows})
+        assert len(calls) == failures + 1
+        assert view.to_pandas().to_dict("records") == [{"n": 3, "x": 6}]
 
 
 def _workers() -> list[int]:

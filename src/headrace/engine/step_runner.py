@@ -42,6 +42,10 @@ DRIVER_ROWS = 1_000_000
 # On a local master a job would run on the driver's own cores, and copy the batch to get there.
 LOCAL_DRIVER_ROWS = 2_000_000
 
+_WHOLE_ATTEMPTS = 4  # as many as Spark gives a task
+_ONLY_ALL = "stage with indeterminate output was failed and retried"
+# What Spark says when its machines have failed, and not the work.
+_MACHINES = (_ONLY_ALL, "No space left on device", "ExecutorLostFailure", "Python worker exited unexpectedly")
 MOST_LEFTOVERS = 32  # jobs after which it is worth a look at the folders
 
 NOT_COMMITTED = "the step failed in Spark and was not committed"
@@ -242,8 +246,24 @@ def _settled(program: Program, run: Callable[[Program], BucketResult]) -> Bucket
     """
     result = BucketResult()
     with settled(replace(program, owes=False), result) as ready:
-        result.add(translating_spark_errors(lambda: run(ready)))
+        result.add(translating_spark_errors(lambda: _until_whole(lambda: run(ready))))
     return result
+
+
+def _until_whole(run: Callable[[], T]) -> T:
+    """Run a job; if Spark says that only all of it can be run again, do that.
+
+    An executor that is lost takes what it had packed with it. Its tasks pack the same changes again, but not always the
+    same bytes: these also tell, for one, how long the work took. If other tasks have read the old ones by then, Spark
+    gives up the job rather than mix the two. Nothing of it has been committed, so it is run from the start.
+    """
+    for _ in range(_WHOLE_ATTEMPTS - 1):
+        try:
+            return run()
+        except (PySparkException, Py4JError) as error:
+            if _ONLY_ALL not in str(error):
+                raise
+    return run()
 
 
 def by_table(program: Program, result: BucketResult) -> dict[str, Found]:
@@ -306,6 +326,8 @@ def _way_out(message: str) -> str:
             "Spark's workers run a Python that does not have Headrace: set PYSPARK_PYTHON before the session is made "
             f"(here, to {sys.executable}), or let headrace.connect make it"
         )
+    if any(said in message for said in _MACHINES):
+        return "see to the machines that Spark runs on, and apply the changes again: the rows are not to blame"
     return "correct the rows, or the view whose expression they break, and apply the changes again"
 
 
