@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.errors import SchemaError
 from headrace.thrifty.keep.sizes import bytes_of
 
-BYTES, WORKERS = "HEADRACE_CACHE", "HEADRACE_WORKERS"
+BYTES, WORKERS = "HEADRACE_RUN_MEMORY", "HEADRACE_WORKERS"
 """The environment variables that say how much a process may hold, and how many workers share the memory."""
 
 _SHARE = 8  # most of the memory of a process is for its work
