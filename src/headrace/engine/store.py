@@ -82,6 +82,7 @@ class Store:
                 self._recover()
                 self.remove_orphans()
         except BaseException:
+            self._lease.close()
             self.location.unlock()
             raise
 
@@ -90,7 +91,11 @@ class Store:
         there = existing(self.location, None, read_only=True)
         assert there is not None
         self.settings = there
-        self.refresh()
+        try:
+            self.refresh()
+        except BaseException:
+            self._lease.close()
+            raise
 
     def _recover(self) -> None:
         """Go back to the newest commit that is whole, and make that safe before anything is removed."""
