@@ -68,18 +68,17 @@ class Cutting:
 
     def crash(self, during: str, *, killed: bool = False) -> None:
         """Cut the power, open what is left, and compare."""
-        version = self.look(self.left(killed=killed), self.returned if killed else self.safe)
+        version, step = self.look(self.left(killed=killed), self.returned if killed else self.safe)
         COUNTED["processes killed" if killed else f"power cuts {during}"] += 1
-        if version < self.returned:
-            lost = self.played.steps[self.returned] - self.played.steps.get(version, version)
-            COUNTED[f'steps lost with durability="{self.level}"'] += max(0, lost)
-            COUNTED["power cuts that lost commits"] += 1
+        lost = self.played.steps.get(self.returned, 0) - step
+        COUNTED[f'steps lost with durability="{self.level}"'] += max(0, lost)
+        COUNTED["power cuts that lost commits"] += version < self.returned
 
     def crash_twice(self) -> None:
         """Cut the power again while what a power cut left is being opened: what was found then is what is found."""
         version, left = self._cut_again(self.left(), lambda root: _version(root))
         assert version is not None
-        assert self.look(left, self.safe) == version
+        assert self.look(left, self.safe)[0] == version
         COUNTED["power cuts during recovery"] += 1
 
     def crash_in_repair(self) -> None:
@@ -104,8 +103,8 @@ class Cutting:
             COUNTED["locations refused"] += 1
         self._forget(root)
 
-    def look(self, left: Content, at_least: int) -> int:
-        """Open what is left; returns the version."""
+    def look(self, left: Content, at_least: int) -> tuple[int, int]:
+        """Open what is left; returns the version and the step."""
         root = self._put(left)
         version, step = check(root, self.played)
         where = f"after operation {self.at} of {self.folder}"
@@ -113,7 +112,7 @@ class Cutting:
         assert step <= self.played.steps.get(self.returned, 0) + 1, where
         self._forget(root)
         COUNTED["states opened"] += 1
-        return version
+        return version, step
 
     def _cut_again(self, left: Content, work: Callable[[Path], int | None]) -> tuple[int | None, Content]:
         root = self._put(left)
@@ -373,6 +372,62 @@ def test_a_sync_that_fails_refuses_further_steps(
         engine.close()
     with hr.Engine(spark, tmp_path / "s", calibrate=False) as again:
         assert again.tables["t"].rows == 1
+
+
+def test_a_step_that_cannot_be_synced_says_that_it_has_happened(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Unsynced):
+        def sync(self, path: Path) -> None:
+            if path.suffix == ".commit":
+                raise OSError(5, "Input/output error", str(path))
+
+    engine = hr.Engine(spark, tmp_path / "s", executor="inline", durability="disk", calibrate=False)
+    table = engine.table("t", "id BIGINT, x DOUBLE", key="id")
+    moments = engine.covariance("c", "SELECT id, x FROM t")
+    monkeypatch.setattr(disk, "DISK", Failing())
+    with pytest.raises(StorageError, match=r"step 1 has happened.*\.commit could not be synced") as caught:
+        engine.apply({"t": pa.table({"id": [1], "x": [5.0]})})
+    assert "do not apply it again" in caught.value.way_out
+    # What is planned in this engine may be that of before the step, and the state is that of after it.
+    for ask in (table.to_arrow, moments.moments, lambda: engine.apply({"t": pa.table({"id": [2], "x": [1.0]})})):
+        with pytest.raises(StorageError, match="has stopped: step 1 has happened"):
+            ask()  # type: ignore[operator]
+    with pytest.raises(StorageError, match="could not be synced"):
+        engine.close()
+    monkeypatch.undo()
+    with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as again:
+        assert (again.step, again.tables["t"].rows) == (1, 1)
+        assert again.views["c"].moments().mean.tolist() == [1.0, 5.0]  # type: ignore[union-attr]
+
+
+def test_without_room_for_a_checkpoint_the_log_goes_on(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slow_syncs: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Full(Unsynced):
+        def write(self, path: Path, data: bytes | bytearray | memoryview, *, sync: bool = False) -> None:
+            if ".checkpoint." in path.name:
+                raise OSError(28, "No space left on device", str(path))
+            super().write(path, data)
+
+    monkeypatch.setattr(durability, "CHECKPOINT_EVERY", 4)
+    with hr.Engine(spark, tmp_path / "s", executor="inline", calibrate=False) as engine:
+        engine.table("t", "id BIGINT", key="id")
+        log = engine._store._log
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "DISK", Full())
+            for step in range(1, 9):
+                engine.apply({"t": pa.table({"id": [step]})})
+                engine.sync()
+            assert (log.checkpointed, log.synced) == (0, engine._store.snapshot.version)
+            assert "No space left on device" in caplog.text
+        engine.apply({"t": pa.table({"id": [9]})})
+        engine.sync()
+        assert log.checkpointed == engine._store.snapshot.version
 
 
 def test_steps_are_synced_beside_them(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,7 @@ class Store:
                     self._claim(self.location.remote)
                 self.remove_orphans()
         except BaseException:
+            self._lease.close()
             self.location.unlock()
             raise
 
@@ -97,7 +98,11 @@ class Store:
         there = existing(self.location, None, read_only=True)
         assert there is not None
         self._made = there
-        self.refresh()
+        try:
+            self.refresh()
+        except BaseException:
+            self._lease.close()
+            raise
 
     @property
     def settings(self) -> Settings:
