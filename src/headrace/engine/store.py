@@ -7,6 +7,7 @@ beside steps (`upkeep`) take their place with whatever is committed next.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 import weakref
@@ -30,6 +31,7 @@ from headrace.runtime.recovery import cut_back, recovered
 from headrace.runtime.runwriter import discard
 
 GRACE_SECONDS = 300.0
+_REPLACED = "another engine has opened it to write, so this one writes no more; what was not committed is gone"
 _ATTEMPTS = 20
 T = TypeVar("T")
 
@@ -123,6 +125,13 @@ class Store:
         """Write nothing any more, and remove nothing: what is there is another engine's, or may be."""
         self._fenced = self._fenced or why
 
+    def _is_replaced(self, found: Snapshot) -> bool:
+        """Whether the log, as it was found, is another engine's by now; takes note of that."""
+        if self.location.remote is None or found.writer == self.location.remote.writer:
+            return False
+        self._fence(_REPLACED)
+        return True
+
     def _check_fenced(self) -> None:
         if self._fenced is not None:
             raise StorageError(
@@ -180,7 +189,10 @@ class Store:
                 try:
                     return work(reader)
                 except CorruptFileError:
-                    self._check_fenced()  # then the files that are missing are not damage
+                    if self.location.remote is not None and not self.read_only:
+                        # Files that a new writer has removed are not damaged.
+                        self._is_replaced(self._log.load())
+                        self._check_fenced()
                     if not self.read_only or self._log.newest == reader.version:
                         raise
                     self.follow()
@@ -259,7 +271,7 @@ class Store:
         try:
             self._log.append(record)
         except TakenError as error:
-            self._fence("another engine has opened it to write, so this one writes no more; nothing was committed")
+            self._fence(_REPLACED)
             self._check_fenced()
             raise AssertionError from error
         except BaseException:
@@ -331,8 +343,9 @@ class Store:
             return
         with self._durability.paused():
             before, found = self.snapshot, self._log.load()
-        if self.location.remote is not None and found.writer != self.location.remote.writer:
-            self._fence("another engine has opened it to write, so this one writes no more")
+        if self._is_replaced(found):
+            if isinstance(sys.exception(), CorruptFileError):
+                self._check_fenced()  # the step failed because the new writer has removed what it read
             return
         self.snapshot = found
         if self.snapshot.version > before.version:
