@@ -169,7 +169,7 @@ def test_all_options_of_an_engine_may_be_given() -> None:
 def test_a_wrong_location_is_refused_at_once(tmp_path: Path) -> None:
     program = (
         "import sys, headrace as hr\n"
-        "try:\n    hr.connect('s3://bucket/state')\n"
+        "try:\n    hr.connect('ftp://host/state')\n"
         "except hr.StorageError:\n"
         "    print([name for name in ('pyspark', 'numpy', 'pyarrow', 'numba', 'pandas') if name in sys.modules])"
     )

@@ -22,6 +22,7 @@ from headrace.engine.repair import problems, repair
 from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.remote import mirror, room, store
 from headrace.runtime.log import CHECKPOINT_EVERY
+from headrace.runtime.openruns import OPEN
 
 
 def seeded(suite: str) -> random.Random:
@@ -153,12 +154,39 @@ def test_the_engine_that_opened_last_writes(opened: Callable[..., hr.Engine], fa
     first.close()
     removed = {name for kind, names in far.log if kind == "delete" for name in names.split(",")}
     assert set(there) <= set(far.names(""))
+    with pytest.raises(StorageError, match="is closed"):
+        read(first)
     assert not removed & {path.name for path in (far.folder / "runs").iterdir()}
     assert read(second) == answer(after)
     assert second.verify() == []
     changes, after = change(after, chance)
     second.apply({"orders": changes})
     assert read(second) == answer(after)
+
+
+def test_what_a_new_writer_removed_is_not_damaged(
+    opened: Callable[..., hr.Engine], far: FolderStore, tmp_path: Path
+) -> None:
+    first, chance = made(opened()), seeded("far replaced")
+    for _ in range(5):
+        first.apply({"orders": change({}, chance)[0]})
+        first.apply({"orders": batch([(i, *row, -1) for i, row in _rows_of(first).items()])})
+    first.apply({"orders": change({}, chance)[0]})
+    other = opened()
+    for number in range(20):
+        other.apply({"orders": batch([(100 + number, "z", Decimal(1), 1)])})
+    other.compact()
+    OPEN.forget_all(first._store.location.path)
+    for path in copies(tmp_path):
+        path.unlink()
+    for fails in (lambda: first.apply({"orders": batch([(999, "z", Decimal(1), 1)])}), lambda: read(first)):
+        with pytest.raises(StorageError, match="another engine has opened it") as caught:
+            fails()
+        assert not isinstance(caught.value, CorruptFileError)
+
+
+def _rows_of(engine: hr.Engine) -> Rows:
+    return {row["id"]: (row["shop"], row["amount"]) for row in engine.tables["orders"].to_arrow().to_pylist()}
 
 
 def test_a_number_is_never_free_again(opened: Callable[..., hr.Engine], far: FolderStore) -> None:
@@ -299,7 +327,7 @@ def test_damage_in_the_store_is_damage(opened: Callable[..., hr.Engine], far: Fo
     newest = max(run.name for run in engine._store.snapshot.runs())
     engine.close()
     path = far.folder / "runs" / newest
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    path.write_bytes(path.read_bytes()[:100])
     for copy in copies(tmp_path):
         copy.unlink()
     assert problems(URL)

@@ -67,7 +67,6 @@ from headrace.explain.report import Report
 from headrace.learn.learner import Learner
 from headrace.relation.duration import Duration
 from headrace.relation.schema import Dependencies, References, TableSchema, check_name
-from headrace.remote.objects import options_of_spark
 from headrace.rings import registry
 from headrace.runtime.location import SQL_SETTINGS
 from headrace.runtime.log import Snapshot
@@ -126,7 +125,7 @@ class Engine:
         self._on_bad_rows = on_bad_rows
         self._lock = threading.RLock()
         self._owns_session = False
-        there = location_at(location, options_of_spark(partial(spark.conf.get, default=None)))
+        there = location_at(location, partial(spark.conf.get, default=None))
         self._store = Store(there, durability=durability, read_only=read_only)
         sql = {name: str(spark.conf.get(name)) for name in SQL_SETTINGS}
         self._store.open(buckets, max(4, 2 * spark.sparkContext.defaultParallelism), sql)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
 from headrace.errors import SchemaError, StorageError
+from headrace.remote.objects import options_of
 from headrace.remote.root import Place, root_of
-from headrace.remote.store import Options
 from headrace.runtime.location import MOST_BUCKETS, Location, Settings
 from headrace.thrifty.keep.sizes import bytes_of
 
@@ -93,12 +94,12 @@ def one_of(what: str, given: str, allowed: tuple[str, ...]) -> None:
         raise SchemaError(f"{what}={given!r} is not known", way_out=f"use one of {', '.join(map(repr, allowed))}")
 
 
-def location_at(given: str | Path, options: Options | None = None) -> Location:
+def location_at(given: str | Path, setting: Callable[[str], str | None] = lambda name: None) -> Location:
     """The location of a path, or of a URL; a URL of an unknown kind is refused, and makes no folder of such a name.
 
     Parameters
     ----------
-    options : how to reach a location that is elsewhere, beside what its library finds itself.
+    setting : gives the settings of Spark, which may say how to reach a location that is elsewhere.
     """
     url = url_of(given)
     if url is None:
@@ -110,7 +111,8 @@ def location_at(given: str | Path, options: Options | None = None) -> Location:
         raise StorageError(
             f"{given} is a URL with a host", way_out=f"give the path on this one: /{rest.partition('/')[2]}"
         )
-    return Location(root_of(Place(url.rstrip("/"), options or {}, uuid.uuid4().hex)))
+    options = options_of(setting) if scheme in ("s3", "s3a") else {}
+    return Location(root_of(Place(url.rstrip("/"), options, uuid.uuid4().hex)))
 
 
 def url_of(given: str | Path) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -33,6 +34,7 @@ from headrace.runtime.runwriter import discard
 
 _LOG = logging.getLogger("headrace")
 GRACE_SECONDS = 300.0
+_REPLACED = "another engine has opened it to write, so this one writes no more; what was not committed is gone"
 _ATTEMPTS = 20
 T = TypeVar("T")
 
@@ -140,6 +142,13 @@ class Store:
         """Write nothing any more, and remove nothing: what is there is another engine's, or may be."""
         self._fenced = self._fenced or why
 
+    def _is_replaced(self, found: Snapshot) -> bool:
+        """Whether the log, as it was found, is another engine's by now; takes note of that."""
+        if self.location.remote is None or found.writer == self.location.remote.writer:
+            return False
+        self._fence(_REPLACED)
+        return True
+
     def _check_fenced(self) -> None:
         if self._fenced is not None:
             raise StorageError(
@@ -217,7 +226,10 @@ class Store:
                 try:
                     return work(reader)
                 except CorruptFileError:
-                    self._check_fenced()  # then the files that are missing are not damage
+                    if self.location.remote is not None and not self.read_only:
+                        # Files that a new writer has removed are not damaged.
+                        self._is_replaced(self._log.load())
+                        self._check_fenced()
                     if not self.read_only or self._log.newest == reader.version:
                         raise
                     _wait(attempt)
@@ -332,7 +344,7 @@ class Store:
         try:
             self._log.append(record)
         except TakenError as error:
-            self._fence("another engine has opened it to write, so this one writes no more; nothing was committed")
+            self._fence(_REPLACED)
             self._check_fenced()
             raise AssertionError from error
         except BaseException:
@@ -413,8 +425,9 @@ class Store:
                 "see to the disk, and open the location again",
             )
             return
-        if self.location.remote is not None and found.writer != self.location.remote.writer:
-            self._fence("another engine has opened it to write, so this one writes no more")
+        if self._is_replaced(found):
+            if isinstance(sys.exception(), CorruptFileError):
+                self._check_fenced()  # the step failed because the new writer has removed what it read
             return
         self.snapshot = found
         if self.snapshot.version > before.version:

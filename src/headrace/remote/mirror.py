@@ -23,14 +23,13 @@ from typing import IO
 
 from headrace.relation.disk import Disk
 from headrace.remote.room import Room
-from headrace.remote.store import Elsewhere, FailedRequestError, UnknownOutcomeError
+from headrace.remote.store import Elsewhere, UnknownOutcomeError
 
 KEPT = ("runs", "batches", "quarantine")
 """The folders whose files are kept here."""
 OTHERS = ("log", "plans", "checkpoints")
 RETRY_SECONDS = 60.0  # for which it is tried to find out whether a record was written
 _FIRST_WAIT, _MOST_WAIT = 0.05, 5.0
-_ATTEMPTS = 20  # to open a copy before another process removes it, because the mirror is too large
 
 
 class Mirror(Disk):
@@ -47,7 +46,7 @@ class Mirror(Disk):
         self.there = there
         self._here = Disk()
         self._room = Room(root, KEPT)
-        self._locks: dict[str, threading.Lock] = {}
+        self._turns: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         for name in (*KEPT, *OTHERS):
             self._here.make_folder(root / name)
@@ -148,15 +147,19 @@ class Mirror(Disk):
     def opened(self, path: Path) -> IO[bytes]:
         if not self.is_copy(path):
             return BytesIO(self.read(path))
-        for _ in range(_ATTEMPTS):
-            try:
-                file = self._here.opened(path)
-            except FileNotFoundError:
-                self._fetch(path)
-                continue
-            self._room.used(path)
-            return file
-        raise FailedRequestError("its copy is removed again and again: the folder for copies is too small")
+        found = self._copy(path)
+        if found is None:
+            with self._turn_of(path.name):  # of threads that want the same file, one fetches it
+                found = self._copy(path) or self._fetch(path)
+        return found
+
+    def _copy(self, path: Path) -> IO[bytes] | None:
+        try:
+            file = self._here.opened(path)
+        except FileNotFoundError:
+            return None
+        self._room.used(path)
+        return file
 
     def read(self, path: Path) -> bytes:
         if self.is_copy(path):
@@ -194,14 +197,20 @@ class Mirror(Disk):
             self._here.remove(partial)
         return True
 
-    def _fetch(self, path: Path) -> None:
+    @contextmanager
+    def _turn_of(self, name: str) -> Iterator[None]:
         with self._lock:
-            lock = self._locks.setdefault(path.name, threading.Lock())
-        with lock:  # of threads that want the same file, one fetches it
-            if not path.exists():
-                self._settle(self._fetched(path), path)
+            turn = self._turns.setdefault(name, threading.Lock())
+        with turn:
+            yield
         with self._lock:
-            self._locks.pop(path.name, None)
+            self._turns.pop(name, None)
+
+    def _fetch(self, path: Path) -> IO[bytes]:
+        partial = self._fetched(path)
+        file = self._here.opened(partial)  # now, since it may have to make room for others as soon as it is there
+        self._settle(partial, path)
+        return file
 
     def _fetched(self, path: Path) -> Path:
         partial = _partial_of(path)

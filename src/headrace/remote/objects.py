@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 _CHUNK = 8 << 20
 _RETRY: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
+FROM_ENVIRONMENT = {
+    "AWS_ENDPOINT_URL": "endpoint",
+    "AWS_ENDPOINT_URL_S3": "endpoint",
+    "AWS_DEFAULT_REGION": "region",
+    "AWS_REGION": "region",
+    "AWS_ACCESS_KEY_ID": "access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+    "AWS_SESSION_TOKEN": "session_token",
+}
+"""Variables of the environment, and what the library calls them; of two that say the same, the last one counts."""
 FROM_SPARK = {
     "spark.hadoop.fs.s3a.endpoint": "endpoint",
     "spark.hadoop.fs.s3a.endpoint.region": "region",
@@ -34,9 +44,10 @@ _PATH_STYLE = "spark.hadoop.fs.s3a.path.style.access"
 _TLS = "spark.hadoop.fs.s3a.connection.ssl.enabled"
 
 
-def options_of_spark(setting: Callable[[str], str | None]) -> Options:
-    """What Spark was told about `s3a`."""
-    found = {name: value for key, name in FROM_SPARK.items() if (value := setting(key))}
+def options_of(setting: Callable[[str], str | None]) -> Options:
+    """What the environment of this process and Spark's settings say of S3, for tasks, whose environment is another."""
+    found = {name: value for key, name in FROM_ENVIRONMENT.items() if (value := os.environ.get(key))}
+    found |= {name: value for key, name in FROM_SPARK.items() if (value := setting(key))}
     if "endpoint" in found and "://" not in found["endpoint"]:
         found["endpoint"] = f"{'http' if setting(_TLS) == 'false' else 'https'}://{found['endpoint']}"
     if (path_style := setting(_PATH_STYLE)) is not None:
@@ -105,8 +116,8 @@ def _opened(scheme: str, bucket: str, prefix: str, options: Options) -> ObjectSt
     if scheme == "gs":
         return GCSStore(bucket, prefix=prefix or None, retry_config=_RETRY)
     config: dict[str, Any] = dict(options)
-    endpoint = config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint and not any(name in os.environ for name in ("AWS_REGION", "AWS_DEFAULT_REGION")):
+    endpoint = config.get("endpoint")
+    if endpoint:
         config.setdefault("region", "us-east-1")  # servers other than Amazon's have one region, and this is its name
     client: Any = {"allow_http": str(endpoint).startswith("http://")}
     return S3Store(bucket, prefix=prefix or None, config=config, client_options=client, retry_config=_RETRY)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from headrace.errors import SchemaError, StorageError
 
 FOLDER, LIMIT = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
 """Environment variables: the folder for copies, and how many bytes of them are kept."""
-_SPARK = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS", "SPARK_EXECUTOR_DIRS")
+_YARN = "LOCAL_DIRS"  # not SPARK_LOCAL_DIRS: that is a folder of one executor, which goes with it
 _DEFAULT, _SHARE = 10 << 30, 4  # bytes at most, and which part of what is free
 _OFTEN = 64 << 20  # bytes that come before the size of everything is looked at again
 _ABANDONED = 3600.0  # seconds after which a partial file is nobody's any more
@@ -40,10 +40,9 @@ def _base() -> Path:
     given = os.environ.get(FOLDER)
     if given:
         return _private(Path(given).expanduser().resolve())
-    for name in _SPARK:
-        first = os.environ.get(name, "").split(",")[0]
-        if first and os.access(first, os.W_OK | os.X_OK):
-            return _private(Path(first).resolve() / "headrace-cache")
+    first = os.environ.get(_YARN, "").split(",")[0]
+    if first and os.access(first, os.W_OK | os.X_OK):
+        return _private(Path(first).resolve() / "headrace-cache")
     return _private(Path(tempfile.gettempdir()).resolve() / f"headrace-cache-{os.getuid()}")
 
 

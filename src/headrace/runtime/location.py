@@ -101,6 +101,10 @@ class Location:
         self.readers = self.root / "readers"
         self._lock: IO[str] | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """In a task it is made anew, because its paths may be others there."""
+        return Location, (self.path,)
+
     @property
     def exists(self) -> bool:
         try:
