@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import headrace as hr
 from headrace.engine import durability
 from headrace.engine.store import Store
 from headrace.errors import BadRowsError, SchemaError
+from headrace.runtime.jvm import _process
 
 DDL = "id BIGINT, shop STRING, price DOUBLE"
 SQL = "SELECT shop, COUNT(*) AS n, SUM(price) AS price FROM sales GROUP BY shop"
@@ -92,6 +95,32 @@ def test_start_and_stop(spark: SparkSession, tmp_path: Path) -> None:
             time.sleep(0.1)
         engine.stop()
         assert engine.tables["sales"].rows == 30
+
+
+def test_a_stream_that_ran_leaves_nothing_open(spark: SparkSession, tmp_path: Path) -> None:
+    """Each run of a stream is a thread of the JVM, which calls Python by a connection of its own."""
+
+    def files() -> list[int]:
+        return [len(os.listdir(f"/proc/{process}/fd")) for process in (os.getpid(), _process(spark))]
+
+    (tmp_path / "in").mkdir()
+    with open_engine(spark, tmp_path / "state", tmp_path / "in") as engine:
+        found = []
+        for number in range(9):
+            write_file(tmp_path / "in", number)
+            if number % 2:
+                engine.process_available()
+            else:
+                engine.start()
+                deadline = time.monotonic() + 60
+                while engine.step <= number and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                engine.stop()
+            assert engine.step == number + 1
+            found.append((threading.active_count(), *files()))
+    # The first runs load what all later ones need. What the JVM has open besides varies a little.
+    last, first = found[-1], found[3]
+    assert all(late <= early + 2 for late, early in zip(last, first, strict=True)), found
 
 
 def test_a_micro_batch_that_comes_again_is_skipped(spark: SparkSession, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headrace.engine.step import Step
 from headrace.errors import HeadraceError, SchemaError, StepFailedError, StorageError
 from headrace.relation.schema import check_name
+from headrace.runtime.callbacks import close_idle
 from headrace.runtime.location import Location
 from headrace.thrifty.keep.change import Change, Rate
 
@@ -118,6 +119,7 @@ class Streams:
                 self._announce(name, None)
         finally:
             self._fall_silent(self._sources)
+            self._close_idle(self._sources)
 
     def stop(self) -> None:
         """Stop the sources that run; an error that ended one of them is raised here."""
@@ -127,6 +129,7 @@ class Streams:
             with self._lock:
                 query.stop()
         self._fall_silent(running)
+        self._close_idle(running)
         for name, query in running.items():
             if query.exception() is not None:
                 self._raise(name, str(query.exception()))
@@ -186,6 +189,11 @@ class Streams:
     def _fall_silent(self, names: Collection[str]) -> None:
         for name in names:
             self._announce(name, None)
+
+    def _close_idle(self, names: Collection[str]) -> None:
+        """Close what streams that have ended leave between the JVM and Python; all are of one session."""
+        for name in list(names)[:1]:
+            close_idle(self._sources[name].frame.sparkSession)
 
     def _await(self, name: str, query: StreamingQuery) -> None:
         try:
