@@ -355,6 +355,134 @@ def test_a_repair_ends_the_writer_before_it(opened: Callable[..., hr.Engine], fa
         assert again.verify() == []
 
 
+def test_a_number_that_a_checkpoint_has_freed_is_not_claimed(
+    opened: Callable[..., hr.Engine], far: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opens a location may have looked at its log long before: the number that was next may look free again."""
+    first = made(opened())
+    steps, names = 0, far.names
+
+    def apply() -> None:
+        nonlocal steps
+        steps += 1
+        first.apply({"orders": batch([(steps, "a", Decimal("1.00"), 1)])})
+
+    while (first._store.snapshot.version + 2) % CHECKPOINT_EVERY:
+        apply()
+    before = set(far.names("log"))
+
+    def stale(folder: str) -> list[str]:
+        """The log as it was, to the one who opens; and then as it is."""
+        found = names(folder)
+        if folder == "log" and set(found) == before and far.names is stale:
+            monkeypatch.setattr(far, "names", names)
+            for _ in range(CHECKPOINT_EVERY):
+                apply()
+        return found
+
+    monkeypatch.setattr(far, "names", stale)
+    second = opened()
+    assert far.names is names
+    assert second.step == steps
+    assert read(second) == {"a": (steps, Decimal(steps))}
+    with pytest.raises(StorageError, match="another engine has opened it"):
+        apply()
+    second.apply({"orders": batch([(0, "a", Decimal("1.00"), 1)])})
+    assert read(second) == {"a": (steps, Decimal(steps))}
+    assert second.verify() == []
+
+
+def test_a_repair_beside_an_engine_that_writes_takes_nothing_back(
+    opened: Callable[..., hr.Engine], far: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = made(opened())
+    engine.apply({"orders": batch([(1, "a", Decimal("1.00"), 1)])})
+    get, names = far.get, iter(range(2, 5))
+
+    def slow(name: str, into: Any) -> None:
+        if name.startswith("runs/") and (number := next(names, None)) is not None:
+            engine.apply({"orders": batch([(number, "a", Decimal("1.00"), 1)])})
+        get(name, into)
+
+    monkeypatch.setattr(far, "get", slow)
+    assert repair(URL).why is None
+    assert engine.step > 1
+    engine.apply({"orders": batch([(9, "a", Decimal("1.00"), 1)])})
+    assert read(engine)["a"][0] == engine.step
+
+
+def test_a_request_that_fails_is_no_damage(
+    opened: Callable[..., hr.Engine], far: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = made(opened())
+    for number in range(3):
+        engine.apply({"orders": batch([(number, "a", Decimal("1.00"), 1)])})
+    engine.close()
+    get = far.get
+
+    def lost(name: str, into: Any) -> None:
+        if name.startswith("runs/"):
+            raise store.FailedRequestError("the connection was reset")
+        get(name, into)
+
+    monkeypatch.setattr(far, "get", lost)
+    for ask in (repair, problems):
+        with pytest.raises(StorageError, match="the connection was reset"):
+            ask(URL)
+    monkeypatch.setattr(far, "get", get)
+    assert (repair(URL).step, problems(URL)) == (3, [])
+
+
+def test_what_is_gone_from_the_store_is_damage_where_copies_are(
+    opened: Callable[..., hr.Engine], far: FolderStore
+) -> None:
+    engine = made(opened())
+    engine.apply({"orders": batch([(1, "a", Decimal("1.00"), 1)])})
+    engine.close()
+    for path in (far.folder / "runs").iterdir():
+        path.unlink()
+    assert problems(URL)
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_settings_are_made_again_from_the_log(opened: Callable[..., hr.Engine], far: FolderStore, how: str) -> None:
+    opened(buckets=3).close()
+    settings = far.folder / "headrace.json"
+    if how == "damaged":
+        settings.write_bytes(b"{")
+    else:
+        settings.unlink()
+    assert repair(URL).settings
+    with opened() as again:
+        assert again.status()["buckets"] == 3
+
+
+def test_a_repair_that_cannot_be_finished_changes_nothing(
+    opened: Callable[..., hr.Engine], far: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = made(opened())
+    for number in range(3):
+        engine.apply({"orders": batch([(number, "a", Decimal("1.00"), 1)])})
+    engine.close()
+    path = max((far.folder / "runs").iterdir())
+    data = path.read_bytes()
+    path.write_bytes(b"damaged")
+    put = far.put
+
+    def full(name: str, content: Any) -> None:
+        if name.endswith(".checkpoint"):
+            raise store.FailedRequestError("no room")
+        put(name, content)
+
+    monkeypatch.setattr(far, "put", full)
+    with pytest.raises(StorageError, match="no room"):
+        repair(URL)
+    path.write_bytes(data)
+    monkeypatch.setattr(far, "put", put)
+    with opened(read_only=True) as reader:
+        assert (reader.step, read(reader)) == (3, {"a": (3, Decimal("3.00"))})
+
+
 def test_the_mirror_is_smaller_than_the_state(
     opened: Callable[..., hr.Engine], far: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

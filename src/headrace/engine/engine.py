@@ -762,7 +762,7 @@ class Engine:
             if behind := self._rebucketer.waiting(buckets):
                 self.refresh(*behind)
             done = self._rebucketer.rebucket(buckets)
-            self._maintenance.memory.rebalance()
+            self._then(self._maintenance.memory.rebalance)
             self._scheduler.wake()
             return done
 

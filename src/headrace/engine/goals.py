@@ -367,7 +367,8 @@ class Goals:
 
     def _run(self, program: Program) -> BucketResult:
         runner = self._step_runner
-        jobs = (lambda ready: jobs_of(runner.spark, ready)) if not self._step_runner.in_driver else None
+        jobs = (lambda ready: jobs_of(runner.spark, ready)) if not runner.in_driver else None
+        runner.leftovers += jobs is not None
         return translating_spark_errors(lambda: flush(program, runner.threads, jobs))
 
     def _window_ended(self, name: str, view: PlannedView, watermarks: Mapping[str, int]) -> bool:

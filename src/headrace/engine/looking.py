@@ -39,8 +39,12 @@ class Look:
         self._store.open_existing()
         self._catalogue = Catalogue(self._store.settings.seed)
         self._access = Access(self._catalogue, self._store)
-        for name, definition in self._store.snapshot.tables.items():
-            self._catalogue.add_table(table_of(name, definition), lambda layout: Table(self._access, layout))
+        try:
+            for name, definition in self._store.snapshot.tables.items():
+                self._catalogue.add_table(table_of(name, definition), lambda layout: Table(self._access, layout))
+        except BaseException:
+            self._store.close()
+            raise
         self.views: Mapping[str, Handle] = _Views(self._store, self._access)
 
     def status(self) -> dict[str, Any]:

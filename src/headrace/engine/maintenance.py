@@ -193,6 +193,7 @@ class Maintenance:
         if not due:
             return outcome
         outcome.result.add(self._recomputer.run(due, self._catalogue.tables, changed))
+        self._step_runner.leftovers += 1
         rest = "in the driver" if outcome.ran == "driver" else "as a job"
         return replace(outcome, ran="job", why=f"Spark recomputed {', '.join(due)}; all else ran {rest}: {outcome.why}")
 

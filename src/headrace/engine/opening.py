@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
-from headrace.errors import SchemaError, StorageError
+from headrace.errors import CorruptFileError, SchemaError, StorageError
 from headrace.remote.objects import options_of
 from headrace.remote.root import Place, root_of
 from headrace.runtime.location import MOST_BUCKETS, Location, Settings
@@ -153,6 +153,8 @@ def existing(location: Location, buckets: int | None, *, read_only: bool) -> Set
             )
         return None
     settings = location.settings()
+    if location.remote is None and not location.log.is_dir():
+        raise CorruptFileError(f"{location.log} is missing", way_out="restore the location from a backup")
     if buckets is not None and buckets != (there := _buckets(location, settings)):
         raise SchemaError(
             f"location {location.shown} has {there} buckets, not {buckets}",
@@ -165,5 +167,4 @@ def _buckets(location: Location, settings: Settings) -> int:
     """The number of buckets as of the newest commit that can be read; whoever opens the location finds damage."""
     from headrace.runtime.log import CommitLog  # here, because it loads NumPy, and most openings name no number
 
-    *_, newest = CommitLog(location).history()
-    return settings.as_of(newest.snapshot.settings).buckets
+    return settings.as_of(CommitLog(location).settled()[-1].snapshot.settings).buckets

@@ -43,7 +43,7 @@ from headrace.runtime.program import (
     view_arrangement,
 )
 from headrace.runtime.rebucketing import Rebucketing, Relocation, add_states, batches_of
-from headrace.runtime.record import Arrangements, Record
+from headrace.runtime.record import Arrangements, BucketState, Record
 from headrace.runtime.spark import run_side_by_side
 from headrace.runtime.stages import each
 from headrace.thrifty.share.plan import Shared
@@ -118,8 +118,8 @@ class Rebucketer:
             return Rebucketed(old, old, (), before.bytes())
         plans, shared = self._plans(buckets), self._shared(buckets)
         refilled = tuple(name for name, view in plans.items() if self._is_filled(view.kernel, buckets))
-        try:
-            with store.merging(set(before.runs())) as names:
+        with store.merging(set(before.runs())) as names:
+            try:
                 moving = Rebucketing(store.location.path, before.version + 1, old, buckets, store.fsync, names)
                 there = self._moved(moving, self._relocations(plans, shared, before.arrangements, buckets, refilled))
                 shown = self._moved(moving, self._relocations(plans, shared, before.shown, buckets, refilled))
@@ -130,9 +130,11 @@ class Rebucketer:
                 for name in refilled:
                     there |= self._filled(name, plans[name], there, moving)
                 store.commit(self._record(plans, shared, there, shown, moving))
-        except BaseException:
-            store.roll_back()
-            raise
+            except BaseException:
+                store.roll_back()  # before the new files go: the commit may have happened
+                if store.settings.buckets == buckets:
+                    self._take_over(plans, shared)
+                raise
         self._take_over(plans, shared)
         return Rebucketed(old, buckets, refilled, store.snapshot.bytes())
 
@@ -211,6 +213,10 @@ class Rebucketer:
         result = BucketResult(buckets={one.arrangement: {} for one in found})
         for one in done:
             add_states(result, one.buckets)
+        for relocation in found:  # a table that keeps no rows has a number of rows, and no runs
+            live = sum(state.live for state in relocation.states.values())
+            if is_table(relocation.arrangement) and not relocation.entries and live:
+                result.buckets[relocation.arrangement] = {0: BucketState((), live)}
         return result.buckets
 
     def _laid_out(self, name: str, kernel: RecomputedQuery, states: Arrangements, buckets: int) -> Arrangements:

@@ -79,6 +79,7 @@ def verified(path: str | Path) -> Verified:
         return Verified([error.what])
     assert settings is not None
     log = CommitLog(location)
+    _forget_copies(location)
     try:
         found = _seen(log)
     except CorruptFileError as error:
@@ -118,7 +119,7 @@ def repair(path: str | Path) -> Repaired:
         done = _repaired(location)
         if lost is None:
             return done
-        location.write_settings(lost)
+        location.write_settings(lost, again=True)
         return replace(done, settings=True)
     finally:
         OPEN.forget_all(location.path)
@@ -142,21 +143,22 @@ def _lost_settings(location: Location) -> Settings | None:
 
 def _repaired(location: Location) -> Repaired:
     log = CommitLog(location)
-    history = list(log.history())
+    _forget_copies(location)
+    newest = log.newest  # first: elsewhere, nobody is kept from writing meanwhile
+    history = log.settled()
     found, why = newest_whole(location, history, Snapshot())
     if found is None or (found.version == 0 and log.after(0)):  # to lose everything is no repair
-        newest = history[-1].snapshot
-        damaged = "; ".join(dict.fromkeys(_damaged(location, newest)))
+        damaged = "; ".join(dict.fromkeys(_damaged(location, history[-1].snapshot)))
         raise CorruptFileError(
             f"{location.shown} has no state that is whole: {damaged or why}",
             way_out="restore it from a backup; or, if only views are damaged, open it, drop these views and create "
             "them again: they are filled from their tables",
         )
-    cut = log.after(found.version)
+    cut = [path for path in log.after(found.version) if int(path.name.partition(".")[0]) <= newest]
     lost = gone(location, found, cut)
     if location.remote is not None:
         if cut:
-            _superseded(log, location.remote, found)
+            _superseded(log, location.remote, newest, history[-1].snapshot, found)
     else:
         with naming(location.log):
             disk.DISK.remove_all(cut)
@@ -164,14 +166,36 @@ def _repaired(location: Location) -> Repaired:
     return Repaired(location.shown, found.step, why if cut else None, lost)
 
 
-def _superseded(log: CommitLog, place: Place, whole: Snapshot) -> None:
+def _forget_copies(location: Location) -> None:
+    """Have the files of a location elsewhere looked at, and not what this machine has of them."""
+    disk.DISK.forget_copies(location.runs)
+    disk.DISK.forget_copies(location.quarantine)
+
+
+def _superseded(log: CommitLog, place: Place, newest: int, last: Snapshot, whole: Snapshot) -> None:
     """Have the log go on after a damaged commit with an older state, where no lock keeps other engines from writing.
 
     Numbers are never used twice there, so the next one is claimed, which ends any other writer, and what is whole is
-    written as the checkpoint of that number. Until it is there, nothing has changed.
+    written as the checkpoint of that number. The claim changes nothing of the last state that can be read, so until the
+    checkpoint is there, all is as it was.
+
+    Parameters
+    ----------
+    newest : the newest number when the log was read: if another was taken since, there is a commit that nobody checked.
+
+    Raises
+    ------
+    TakenError : another engine has committed meanwhile.
     """
-    claim = Record(log.newest + 1, whole.step, writer=place.writer)
-    log.append(claim)
+    claim = Record(
+        newest + 1,
+        last.step,
+        changes=last.changes,
+        unshown=last.unshown,
+        summary=last.summary,
+        writer=place.writer,
+    )
+    log.claim(claim)
     # Some of those between were claims; which ones, nobody may be able to read.
     claims = (*whole.claims, *range(whole.version + 1, claim.version + 1))
     log.checkpoint(replace(whole, version=claim.version, writer=place.writer, claims=claims))

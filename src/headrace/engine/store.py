@@ -22,7 +22,7 @@ from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
 from headrace.remote.root import Place
-from headrace.remote.store import FailedRequestError
+from headrace.remote.store import RefusedRequestError
 from headrace.runtime.leases import NOTHING, Lease, oldest
 from headrace.runtime.location import Location, Settings, TakenError
 from headrace.runtime.log import CommitLog, Snapshot
@@ -126,9 +126,10 @@ class Store:
         """
         for _ in range(_ATTEMPTS):
             self.refresh()
-            claim = self.next_record(writer=place.writer)
+            made = None if self.snapshot.settings else asdict(self._made)
+            claim = self.next_record(writer=place.writer, settings=made)
             with contextlib.suppress(TakenError):
-                self._log.append(claim)
+                self._log.claim(claim)
                 self.snapshot = self.snapshot.after(claim)
                 self._claimed = claim.version
                 self._durability.begin(self.snapshot, claim.version, ())
@@ -246,7 +247,8 @@ class Store:
             return 0
         try:
             return self._remove_orphans()
-        except FailedRequestError:  # elsewhere: they are in nobody's way, and the next who looks removes them
+        except OSError as error:  # they are in nobody's way, and the next who looks removes them
+            _LOG.warning("%s: files that are not needed could not be looked for: %s", self.location.shown, error)
             return 0
 
     def _remove_orphans(self) -> int:
@@ -294,7 +296,6 @@ class Store:
         then what the disk has kept, so the engine stops: what its users know may not be what is found after a crash.
         """
         self.check_writes()
-        self._check_fenced()
         self._durability.check()
         with self._lock:
             merged = self._replacements.copy()
@@ -331,6 +332,7 @@ class Store:
         self._check_open()
         if self.read_only:
             raise StorageError("this engine is open for reading only", way_out="open it without read_only=True")
+        self._check_fenced()
 
     def _stop(self, what: str, way_out: str) -> StorageError:
         """Let nothing more be asked of this engine; returns the error that says why."""
@@ -347,7 +349,9 @@ class Store:
             self._fence(_REPLACED)
             self._check_fenced()
             raise AssertionError from error
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error.__cause__, RefusedRequestError):
+                raise
             # The request may still be on its way, and what it names must stay. The next engine's claim settles it.
             self._fence("the last commit got no answer, so it may have happened or not")
             raise
@@ -383,7 +387,7 @@ class Store:
         """Remove those of some files that nothing needs: no commit names them, or none that may still be the last."""
         with self._lock:
             gone = set(names) - _names(self.snapshot) - self._doomed.keys() - self._pinned()
-        if self._fenced is None:
+        if self._fenced is None and self._stopped is None:  # otherwise nobody knows what the log names
             discard(self.location, gone)
 
     def replace(self, replacement: Replacement) -> None:
@@ -420,6 +424,8 @@ class Store:
             with self._durability.paused():
                 before, found = self.snapshot, self._log.load()
         except HeadraceError as error:  # whoever calls this has an error of their own to raise
+            if self.location.remote is not None and not isinstance(error, CorruptFileError):
+                return  # a request failed; a commit whose answer is not known has fenced this engine already
             self._stop(
                 f"the log could not be read after a failure: {error.what}",
                 "see to the disk, and open the location again",
@@ -494,7 +500,7 @@ class Store:
         with self._lock:
             self._pins.pop(pin, None)
         self._hold()
-        self._bury()
+        self._bury(asking=True)
 
     def _unpin_later(self, pin: int, earliest: float) -> None:
         wait = earliest - time.monotonic()
@@ -505,7 +511,8 @@ class Store:
         timer.daemon = True
         timer.start()
 
-    def _bury(self) -> None:
+    def _bury(self, *, asking: bool = False) -> None:
+        """Remove files that nothing needs any more; elsewhere it is asked first whether this engine still writes."""
         if self.read_only or self._fenced is not None:
             return
         safe = self._durability.version
@@ -515,6 +522,14 @@ class Store:
             if gone:
                 read = oldest(self.location.readers)
                 gone = {name for name in gone if self._doomed[name] <= read}
+        if asking and gone and self.location.remote is not None:
+            try:
+                if self._is_replaced(self._log.settled()[-1].snapshot):
+                    return
+            except StorageError:
+                return  # the next commit tries again
+        with self._lock:
+            gone &= self._doomed.keys()
             for name in gone:
                 del self._doomed[name]
         with contextlib.suppress(OSError):  # the step has happened; the next open tries again

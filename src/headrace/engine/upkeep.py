@@ -188,6 +188,7 @@ class Upkeep:
         """Merge, and leave the result to the next commit."""
         key, store = (merge.arrangement, merge.bucket), self._store
         try:
+            buckets = store.settings.buckets  # first: with another number, no run is there any more
             states = store.snapshot.arrangements.get(merge.arrangement, {})
             read = {run for state in states.values() for run in state.runs} if merge.moves else set(merge.runs)
             with store.merging(read) as names:
@@ -197,7 +198,7 @@ class Upkeep:
                     self._done(key, again=kind is not None)  # a step was faster
                     return
                 writer = partial(RunWriter, store.location, store.snapshot.version + 1, fsync=store.fsync, names=names)
-                merging = Merging(store.location, store.settings.buckets, writer, self._check)
+                merging = Merging(store.location, buckets, writer, self._check)
                 store.replace(merging.run(merge, kind, states))
         except BaseException as error:
             self._done(key)

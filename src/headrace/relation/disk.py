@@ -112,6 +112,9 @@ class Disk:
         """Whether a file is the copy of one elsewhere, which an earlier process may have made."""
         return False
 
+    def forget_copies(self, folder: Path) -> None:
+        """Remove the copies of files elsewhere in a folder, so that they are fetched when they are read next."""
+
     def renewed(self, path: Path) -> bool:
         """Make a file anew that was found to be damaged; whether there is something to make it from."""
         return False
@@ -123,6 +126,14 @@ class Disk:
     def sync_folder(self, path: Path) -> None:
         """Wait until the names in a folder are on the disk."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+_DAMAGE = (errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def is_damage(error: OSError) -> bool:
+    """Whether a file that cannot be read is lost; if too many files are open, or no answer comes, it may be whole."""
+    return isinstance(error, NoFileError) or error.errno in _DAMAGE
 
 
 class NoFileError(OSError):
@@ -213,6 +224,9 @@ class _Disks(Disk):
 
     def is_copy(self, path: Path) -> bool:
         return self.of(path).is_copy(path)
+
+    def forget_copies(self, folder: Path) -> None:
+        self.of(folder).forget_copies(folder)
 
     def renewed(self, path: Path) -> bool:
         return self.of(path).renewed(path)

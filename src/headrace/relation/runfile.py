@@ -123,6 +123,8 @@ def _read(path: Path, at: int, size: int | None, crc: int | None) -> StoredRun:
     except disk.NoFileError as error:
         raise corrupt(path, "it is no file") from error
     except OSError as error:
+        if disk.is_damage(error):
+            raise corrupt(path, f"it cannot be read: {error.strerror}") from error
         raise StorageError(
             f"run file {path} could not be read: {error.strerror}",
             way_out="make the location readable again; nothing was changed",

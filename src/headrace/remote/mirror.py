@@ -23,7 +23,7 @@ from typing import IO
 
 from headrace.relation.disk import Disk
 from headrace.remote.room import Room
-from headrace.remote.store import Elsewhere, UnknownOutcomeError
+from headrace.remote.store import Elsewhere, RefusedRequestError, UnknownOutcomeError
 
 KEPT = ("runs", "batches", "quarantine")
 """The folders whose files are kept here."""
@@ -102,6 +102,8 @@ class Mirror(Disk):
                 if self._is_there(name, data):
                     return
                 raise
+            except RefusedRequestError:
+                raise
             except OSError as error:
                 if time.monotonic() >= give_up:
                     raise UnknownOutcomeError(f"it may have been written, or not: {error}") from error
@@ -178,6 +180,11 @@ class Mirror(Disk):
     def is_copy(self, path: Path) -> bool:
         return path.parent.name in KEPT and path.parent.parent == self.root
 
+    def forget_copies(self, folder: Path) -> None:
+        for path in self._here.files(folder):
+            if not _is_partial(path):  # another process may be fetching it
+                self._here.remove(path)
+
     def renewed(self, path: Path) -> bool:
         """Fetch a damaged copy again, into the very file: whoever has it mapped sees what is right."""
         if not self.is_copy(path):
@@ -201,15 +208,22 @@ class Mirror(Disk):
     def _turn_of(self, name: str) -> Iterator[None]:
         with self._lock:
             turn = self._turns.setdefault(name, threading.Lock())
-        with turn:
-            yield
-        with self._lock:
-            self._turns.pop(name, None)
+        try:
+            with turn:
+                yield
+        finally:
+            with self._lock:
+                self._turns.pop(name, None)
 
     def _fetch(self, path: Path) -> IO[bytes]:
         partial = self._fetched(path)
         file = self._here.opened(partial)  # now, since it may have to make room for others as soon as it is there
-        self._settle(partial, path)
+        try:
+            self._settle(partial, path)
+        except BaseException:
+            file.close()
+            self._here.remove(partial)
+            raise
         return file
 
     def _fetched(self, path: Path) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from headrace.errors import StorageError
-from headrace.remote.store import FailedRequestError, Options, needs, said
+from headrace.remote.store import FailedRequestError, Options, RefusedRequestError, needs, said
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -71,13 +71,15 @@ class Objects:
             self._store.put(name, content)
 
     def put_new(self, name: str, content: bytes) -> None:
-        from obstore.exceptions import AlreadyExistsError
+        from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, UnauthenticatedError
 
         with _translated():
             try:
                 self._store.put(name, content, mode="create", use_multipart=False)
             except AlreadyExistsError as error:
                 raise FileExistsError(name) from error
+            except (PermissionDeniedError, UnauthenticatedError) as error:
+                raise RefusedRequestError(said(error)) from None
 
     def get(self, name: str, into: IO[bytes]) -> None:
         with _translated(missing=True):
@@ -104,8 +106,13 @@ class Objects:
     def delete(self, names: Sequence[str]) -> None:
         if not names:
             return
-        with suppress(FileNotFoundError), _translated(missing=True):
-            self._store.delete(list(names))
+        try:
+            with _translated(missing=True):
+                self._store.delete(list(names))
+        except FileNotFoundError:  # some stores stop at the first one that is not there
+            for name in names:
+                with suppress(FileNotFoundError), _translated(missing=True):
+                    self._store.delete(name)
 
 
 def _opened(scheme: str, bucket: str, prefix: str, options: Options) -> ObjectStore:
@@ -130,7 +137,7 @@ def _translated(*, missing: bool = False) -> Iterator[None]:
 
     try:
         yield
-    except FileExistsError:
+    except (FileExistsError, RefusedRequestError):
         raise
     except (BaseError, OSError) as error:
         if missing and isinstance(error, FileNotFoundError):

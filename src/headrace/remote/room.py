@@ -28,10 +28,10 @@ _ABANDONED = 3600.0  # seconds after which a partial file is nobody's any more
 _TOUCHED = 30.0  # seconds for which a use need not be noted again
 
 
-def folder_for(url: str, endpoint: str) -> Path:
-    """The folder of this machine that stands for a URL; makes it."""
+def folder_for(url: str, endpoint: str, who: str) -> Path:
+    """The folder of this machine that stands for a URL, as somebody sees it; makes it."""
     url = url.replace("s3a://", "s3://", 1)  # one bucket, whatever it is called
-    digest = hashlib.sha256(f"{url}\n{endpoint}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{url}\n{endpoint}\n{who}".encode()).hexdigest()[:16]
     readable = re.sub("[^0-9A-Za-z]+", "-", url)[-60:].strip("-")
     return _private(_base() / f"{readable}-{digest}")
 

@@ -64,7 +64,8 @@ def clear(place: Place) -> None:
 
 def mirror_of(place: Place) -> Mirror:
     """The mirror of a location in this process."""
-    folder = folder_for(place.url, place.options.get("endpoint", ""))
+    # Who asks with other rights has another folder: an engine's requests must not be made in the name of a later one.
+    folder = folder_for(place.url, place.options.get("endpoint", ""), place.options.get("access_key_id", ""))
     key = str(folder), frozenset(place.options.items())
     with _LOCK:
         if key not in _MIRRORS:

@@ -53,6 +53,10 @@ class FailedRequestError(OSError):
         self.strerror = said
 
 
+class RefusedRequestError(FailedRequestError):
+    """A store refused a request, so it has done nothing."""
+
+
 class UnknownOutcomeError(FailedRequestError):
     """It is not known whether a file was written, and it may still be written later."""
 

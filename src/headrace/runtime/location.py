@@ -33,7 +33,7 @@ from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
 from headrace.remote.root import Root, mirror_of
-from headrace.remote.store import READ_AGAIN, FailedRequestError
+from headrace.remote.store import READ_AGAIN, FailedRequestError, UnknownOutcomeError
 
 FORMAT = 5
 MOST_BUCKETS = 4096
@@ -165,11 +165,11 @@ class Location:
         self.write_settings(settings)
         return settings
 
-    def write_settings(self, settings: Settings) -> None:
-        """Write the settings that the location was made with."""
+    def write_settings(self, settings: Settings, *, again: bool = False) -> None:
+        """Write the settings that the location was made with, `again` if they are there and damaged."""
         data = asdict(settings) | {"crc": _checksum(asdict(settings))}
         # Elsewhere there is no lock, and of two engines that make a location at the same time one must not.
-        put = write_atomically if self.remote is None else write_once
+        put = write_atomically if self.remote is None or again else write_once
         put(self.root / _SETTINGS, json.dumps(data, indent=2).encode(), fsync=True)
 
     def complete(self) -> None:
@@ -280,6 +280,11 @@ def writing(path: Path) -> Iterator[None]:
         if not isinstance(error, FileExistsError):
             with contextlib.suppress(OSError):
                 disk.DISK.remove(path)
+        if isinstance(error, UnknownOutcomeError):
+            raise StorageError(
+                f"{path}: no answer came, so it may have been written or not: {error.strerror}",
+                way_out="open the location again, and look at its `step` before anything is applied again",
+            ) from error
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}",
             way_out="free space or fix permissions at the location and try again: nothing was committed",

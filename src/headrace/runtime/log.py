@@ -18,8 +18,8 @@ from typing import Any
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
-from headrace.remote.store import READ_AGAIN, FailedRequestError
-from headrace.runtime.location import Location, partial_of, write_once, writing
+from headrace.remote.store import READ_AGAIN
+from headrace.runtime.location import Location, TakenError, partial_of, write_once, writing
 from headrace.runtime.record import FINAL, PENDING, Arrangements, Changes, Record, RunRef
 
 CHECKPOINT_EVERY = 64
@@ -146,8 +146,9 @@ class Snapshot:
                 yield from runs
 
     def defines_what(self, other: Snapshot) -> bool:
-        """Whether both have the same tables and views, kept in the same way."""
-        return all(getattr(self, name) == getattr(other, name) for name in ("tables", "views", "shared", "unkept"))
+        """Whether both have the same tables and views, kept in the same way, in as many buckets."""
+        what = ("tables", "views", "shared", "unkept", "settings")
+        return all(getattr(self, name) == getattr(other, name) for name in what)
 
     def waiting(self) -> list[str]:
         """The arrangements of changes that wait, as far as any do."""
@@ -255,6 +256,23 @@ class CommitLog:
         """Commit: when this returns, the record exists; if it raises, it does not."""
         write_once(self.record_path(record.version), record.to_bytes(), fsync=self.fsync)
 
+    def claim(self, record: Record) -> None:
+        """Become the writer of a location elsewhere, by a record that takes the next number.
+
+        A checkpoint frees the numbers of the records that it holds. So a number that was used may look free; then
+        there is a checkpoint of it, or of a later one, since records are only removed after that is there.
+
+        Raises
+        ------
+        TakenError : the number was used.
+        """
+        self.append(record)
+        if self.checkpointed >= record.version:
+            raise TakenError(
+                f"{self.record_path(record.version)} was used before: another engine writes to this location",
+                way_out="close that engine, and try again",
+            )
+
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Write everything into one file; what made it up is removed once the file is on the disk.
 
@@ -330,8 +348,9 @@ class CommitLog:
             there = disk.DISK.files(self.location.log)
         except (FileNotFoundError, NotADirectoryError):
             there = []
-        except FailedRequestError as error:
-            raise StorageError(f"{self.location.shown} could not be read: {error}", way_out=READ_AGAIN) from error
+        except OSError as error:
+            said = error.strerror or error
+            raise StorageError(f"{self.location.shown} could not be read: {said}", way_out=READ_AGAIN) from error
         for path in there:
             number, _, kind = path.name.partition(".")
             if number.isdecimal() and f".{kind}" in found:

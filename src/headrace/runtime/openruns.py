@@ -152,7 +152,8 @@ class OpenRuns:
         """
         own = tuple(state for bucket, state in states.items() if bucket != RECENT)
         kept = self._together.get((root, name))
-        if kept is None or len(kept.states) != len(own) or not all(map(operator.is_, kept.states, own)):
+        is_same = kept is not None and kept.runs.buckets == buckets and len(kept.states) == len(own)
+        if kept is None or not is_same or not all(map(operator.is_, kept.states, own)):
             in_buckets = {bucket: state for bucket, state in states.items() if bucket != RECENT}
             kept = self._keep_together(root, name, own, self.of_all(root, in_buckets, buckets))
         else:
@@ -269,7 +270,10 @@ class OpenRuns:
             start = not self._looking and bool(self._starts)
             self._looking = self._looking or start
         if start:
-            threading.Thread(target=self._look, name="headrace-open-runs", daemon=True).start()
+            try:
+                threading.Thread(target=self._look, name="headrace-open-runs", daemon=True).start()
+            except RuntimeError:  # there is no room for one, or the process is about to end: the next run tries again
+                self._looking = False
 
     def _keep_together(self, root: str, name: str, states: tuple[BucketState, ...], runs: RunSet) -> _Together:
         refs = [ref for state in states for ref in state.runs]

@@ -17,7 +17,7 @@ from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
 from headrace.relation.from_log import REPAIR
 from headrace.relation.schema import check_name
-from headrace.remote.store import READ_AGAIN, FailedRequestError
+from headrace.remote.store import READ_AGAIN
 from headrace.runtime.location import Settings
 
 RECENT = -1  # stands for a bucket, and has the runs that small steps wrote, with entries of all buckets
@@ -127,11 +127,13 @@ class Record:
             record = cls.from_json(json.loads(text))
             if record.version != int(path.name.partition(".")[0]):
                 raise ValueError(f"it is commit {record.version}")
-        except FailedRequestError as error:
-            raise StorageError(f"{path} could not be read: {error}", way_out=READ_AGAIN) from error
+        except OSError as error:
+            if disk.is_damage(error):
+                raise CorruptFileError(f"commit record {path} is damaged: {error}", way_out=REPAIR) from error
+            raise StorageError(f"{path} could not be read: {error.strerror or error}", way_out=READ_AGAIN) from error
         except HeadraceError as error:
             raise CorruptFileError(f"commit record {path} is damaged: {error.what}", way_out=REPAIR) from error
-        except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise CorruptFileError(f"commit record {path} is damaged: {error}", way_out=REPAIR) from error
         return record
 

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.errors import CorruptFileError, HeadraceError
+from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk, runfile
 from headrace.relation.from_log import REPAIR
+from headrace.remote.store import READ_AGAIN
 from headrace.runtime.location import Location, naming
 from headrace.runtime.log import SYNCED, CommitLog, Snapshot, Version
 from headrace.runtime.record import RunRef
@@ -190,7 +191,7 @@ def run_damage(location: Location, run: RunRef) -> str | None:
         found.check()
         if found.rows != run.rows:
             return f"{location.runs / run.name} has {found.rows} rows, and the log says {run.rows}"
-    except HeadraceError as error:
+    except CorruptFileError as error:
         return error.what
     return None
 
@@ -209,7 +210,9 @@ def aside_content(path: Path) -> bytes:
     try:
         data = disk.read(path)
     except OSError as error:
-        raise CorruptFileError(f"{path} cannot be read: {error.strerror}", way_out=REPAIR) from error
+        if disk.is_damage(error):
+            raise CorruptFileError(f"{path} cannot be read: {error.strerror}", way_out=REPAIR) from error
+        raise StorageError(f"{path} could not be read: {error.strerror or error}", way_out=READ_AGAIN) from error
     if not _matches(path, data) and disk.DISK.renewed(path):
         data = disk.read(path)
     if not _matches(path, data):

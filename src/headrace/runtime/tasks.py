@@ -94,7 +94,7 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
     elif not (task.layout.schema.kept or task.views_only):
         rows, diff = _map_passing(task, rows, diff, out)
         _map_times(task, rows, diff, out)
-    if task.store or task.views_only:
+    if task.views and (task.store or task.views_only):
         # What the table itself refuses goes to no view. A NULL where none may be is no value there: what it looks like
         # as part of a key could overflow, and that error would be told in place of the row's own.
         sound, _ = set_apart(task.layout.schema, ChangeBatch(rows, diff))
