@@ -294,6 +294,30 @@ def test_a_crash_just_before_the_commit_leaves_the_old_buckets(
         assert not misplaced(engine)
 
 
+def test_an_interrupt_just_after_the_commit_leaves_the_new_buckets(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = CommitLog.append
+
+    def interrupted(log: CommitLog, record: Record) -> None:
+        append(log, record)
+        if record.settings is not None and record.version > 1:
+            raise KeyboardInterrupt
+
+    with some(spark, tmp_path / "s") as engine:
+        expected = engine.views["v"].to_arrow()
+        monkeypatch.setattr(CommitLog, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.rebucket(16)
+        monkeypatch.setattr(CommitLog, "append", append)
+        assert engine.buckets == 16
+        assert_same(engine.views["v"].to_arrow(), expected)
+        assert not engine._store.latest.damage()
+        engine.apply({"t": rows(300, 10)})
+        assert not misplaced(engine)
+        assert engine.tables["t"].rows == 310
+
+
 def test_a_reader_of_an_older_snapshot_reads_its_own_buckets(spark: SparkSession, tmp_path: Path) -> None:
     with some(spark, tmp_path / "s", buckets=8) as engine:
         view, table = engine.views["v"], engine.tables["t"]
@@ -421,6 +445,11 @@ def test_sums_that_do_not_tell_their_bucket(spark: SparkSession, tmp_path: Path)
             for engine in (kept, passed):
                 engine.apply(path_rows(seed))
             assert_same(views[0].to_arrow(), views[1].to_arrow())
+            # A table that keeps no rows still knows how many it has had.
+            assert {n: table.rows for n, table in kept.tables.items()} == {
+                n: table.rows for n, table in passed.tables.items()
+            }
+        assert all(table.rows for table in passed.tables.values())
         kept.views["v"].goal = hr.Manual()
         kept.apply(path_rows(7))
         passed.apply(path_rows(7))

@@ -358,9 +358,9 @@ def test_a_repair_ends_the_writer_before_it(opened: Callable[..., hr.Engine], fa
 def test_a_number_that_a_checkpoint_has_freed_is_not_claimed(
     opened: Callable[..., hr.Engine], far: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who opens a location may have looked at its log long before: the number that was next may look free again."""
+    """Between a look at the log and the claim of its next number, another engine may have used that number and more."""
     first = made(opened())
-    steps, names = 0, far.names
+    steps, put_new = 0, far.put_new
 
     def apply() -> None:
         nonlocal steps
@@ -369,20 +369,17 @@ def test_a_number_that_a_checkpoint_has_freed_is_not_claimed(
 
     while (first._store.snapshot.version + 2) % CHECKPOINT_EVERY:
         apply()
-    before = set(far.names("log"))
 
-    def stale(folder: str) -> list[str]:
-        """The log as it was, to the one who opens; and then as it is."""
-        found = names(folder)
-        if folder == "log" and set(found) == before and far.names is stale:
-            monkeypatch.setattr(far, "names", names)
-            for _ in range(CHECKPOINT_EVERY):
-                apply()
-        return found
+    def late(name: str, content: bytes) -> None:
+        monkeypatch.setattr(far, "put_new", put_new)
+        for _ in range(4):
+            apply()
+        assert name not in (f"log/{path}" for path in far.names("log")), "the number was never freed"
+        put_new(name, content)
 
-    monkeypatch.setattr(far, "names", stale)
+    monkeypatch.setattr(far, "put_new", late)
     second = opened()
-    assert far.names is names
+    assert far.put_new == put_new
     assert second.step == steps
     assert read(second) == {"a": (steps, Decimal(steps))}
     with pytest.raises(StorageError, match="another engine has opened it"):

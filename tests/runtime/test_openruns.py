@@ -126,6 +126,11 @@ def test_what_steps_use_together_stays_when_others_go(tmp_path: Path) -> None:
     assert not any(a is b for a in first for b in open_runs.of_step(str(used), "a", {0: changed}, 1, None))
 
 
+def test_an_arrangement_without_runs_has_the_buckets_that_are_asked_for(tmp_path: Path) -> None:
+    open_runs = OpenRuns()
+    assert [open_runs.of_step(str(tmp_path), "a", {}, buckets, None).buckets for buckets in (2, 16, 3)] == [2, 16, 3]
+
+
 def test_an_arrangement_for_which_there_is_no_room_is_read_all_the_same(tmp_path: Path) -> None:
     state, open_runs = a_bucket(tmp_path, 5_000, 12), OpenRuns(memory_limit=400_000)
     for _ in range(2):
