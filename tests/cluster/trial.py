@@ -100,11 +100,14 @@ class Trial:
 
     def check_files(self) -> None:
         """Once an engine has opened the location, there is no file in it that no record names, and all are whole."""
+        folders = ("runs", "batches", "quarantine")
+        before = {path.name for folder in folders for path in (self.location / folder).iterdir()}
         with hr.Engine(self.spark, self.location) as engine:
             assert engine.status().get("lost") is None
             engine.sync()
             snapshot = engine._store.snapshot
             needed = {"runs": snapshot.files(), "batches": set(), "quarantine": snapshot.set_aside()}
+            self.count["files that the last opening removed"] += len(before.difference(*needed.values()))
             for folder, names in needed.items():
                 assert {path.name for path in (self.location / folder).iterdir()} == names, folder
             assert engine.verify() == []
