@@ -64,7 +64,7 @@ def test_incremental_equals_recomputed(
 
 
 @pytest.mark.xdist_group("random queries")
-@seeds("random batches", 5 * TIMES, kept=(903045850,))
+@seeds("random batches", 5 * TIMES, kept=(903045850, 2903665294))
 def test_one_batch_equals_its_rows_one_by_one(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

@@ -15,9 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import run_simple
-
 Start = Callable[..., Any]
 
 
@@ -61,6 +58,9 @@ def _until_the_end() -> None:
 
 
 if __name__ == "__main__":
+    from moto.server import DomainDispatcherApplication, create_backend_app  # here, as tests are collected without them
+    from werkzeug.serving import run_simple
+
     threading.Thread(target=_until_the_end, daemon=True).start()
     app = Failing(DomainDispatcherApplication(create_backend_app))
     run_simple("127.0.0.1", int(sys.argv[1]), app, threaded=False)

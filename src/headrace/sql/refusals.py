@@ -35,7 +35,10 @@ _OPERATORS = {
     "Intersect": ("INTERSECT", _ONE_SELECT, _SPLIT),
     "Except": ("EXCEPT", _ONE_SELECT, _SPLIT),
     "UnionLoop": ("a recursive query", "it has no fixed plan to maintain", "write the levels out as views"),
-    "Window": ("a window function (OVER)", "a change can renumber every row", "aggregate with GROUP BY instead"),
+    **dict.fromkeys(  # the second one takes the first rows of each window
+        ("Window", "WindowGroupLimit"),
+        ("a window function (OVER)", "a change can renumber every row", "aggregate with GROUP BY instead"),
+    ),
     "GlobalLimit": (
         "LIMIT inside a subquery",
         "which rows stay depends on all the others",
