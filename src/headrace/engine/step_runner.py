@@ -194,7 +194,7 @@ class StepRunner:
                 _settled(program, lambda ready: run_from_frames(self.spark, ready, frames, tasks)), "job", why, {}
             )
         finally:
-            disk.DISK.remove_all(written)
+            disk.tidy(written)
 
     def _local(
         self, task: TableTask, given: ChangeBatch | ProductBatch | DataFrame, views: Mapping[str, AnalysedView]
@@ -253,9 +253,9 @@ def _settled(program: Program, run: Callable[[Program], BucketResult]) -> Bucket
 def _until_whole(run: Callable[[], T]) -> T:
     """Run a job; if Spark says that only all of it can be run again, do that.
 
-    An executor that is lost takes what it had packed with it. Its tasks pack the same changes again, but not always the
-    same bytes: these also tell, for one, how long the work took. If other tasks have read the old ones by then, Spark
-    gives up the job rather than mix the two. Nothing of it has been committed, so it is run from the start.
+    An executor that is lost takes what it had packed with it, and its tasks pack the same changes again. If other tasks
+    have read what was there before, and Spark does not know that it comes out the same, Spark gives up the job rather
+    than mix the two. Nothing of it has been committed, so it is run from the start.
     """
     for _ in range(_WHOLE_ATTEMPTS - 1):
         try:

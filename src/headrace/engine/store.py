@@ -532,8 +532,7 @@ class Store:
             gone &= self._doomed.keys()
             for name in gone:
                 del self._doomed[name]
-        with contextlib.suppress(OSError):  # the step has happened; the next open tries again
-            disk.DISK.remove_all([path_of(self.location, name) for name in gone])
+        disk.tidy([path_of(self.location, name) for name in gone])
         OPEN.forget(self.location.path, gone)
 
 

@@ -154,6 +154,12 @@ def read(path: Path) -> bytes:
     return DISK.read(path)
 
 
+def tidy(paths: Sequence[Path]) -> None:
+    """Remove files that nobody needs. One that cannot be removed is in nobody's way, and goes at the next opening."""
+    with suppress(OSError):
+        DISK.remove_all(paths)
+
+
 def permissions(folder: Path) -> int:
     """Who may do what with a folder, as the bits of its mode; the process's umask takes from them what it forbids."""
     return folder.stat().st_mode & 0o777

@@ -8,7 +8,7 @@ removed when the location is opened.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -294,7 +294,7 @@ class CommitLog:
         old = [path for at, path in listed[CHECKPOINT].items() if at < version]
         # A claim stays for good: the number that an engine before it needs, however late it comes, has to be taken.
         old += [path for at, path in listed[COMMIT].items() if at <= version and at not in snapshot.claims]
-        _remove(old)
+        disk.tidy(old)
 
     def after(self, version: int) -> list[Path]:
         """All files of the log that belong to later versions."""
@@ -339,7 +339,7 @@ class CommitLog:
         if not path.exists():
             with suppress(OSError):
                 disk.DISK.write(path, b"")
-        _remove(old)
+        disk.tidy(old)
 
     def _listed(self) -> dict[str, dict[int, Path]]:
         """The files of each kind, by version; whatever has no number is none of them."""
@@ -356,9 +356,3 @@ class CommitLog:
             if number.isdecimal() and f".{kind}" in found:
                 found[f".{kind}"][int(number)] = path
         return found
-
-
-def _remove(paths: Sequence[Path]) -> None:
-    """Remove files that nobody reads any more; those that cannot be removed are tried again with the next ones."""
-    with suppress(OSError):
-        disk.DISK.remove_all(paths)

@@ -7,7 +7,6 @@ small one is free when nothing in its file is used any more. Tables and views ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +28,7 @@ _PIECE_BYTES, _LEAST_ROWS = 1 << 23, 1 << 10
 
 def discard(location: Location, names: set[str]) -> None:
     """Remove files of runs that no commit names."""
-    for name in names:
-        with suppress(OSError):  # it is an orphan then, and goes when the location is opened
-            disk.DISK.remove(location.runs / name)
+    disk.tidy([location.runs / name for name in names])
     OPEN.forget(location.path, names)
 
 

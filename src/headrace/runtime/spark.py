@@ -80,7 +80,7 @@ def run_from_files(
             spark, program, numbers.mapInArrow(_file_task(program, files, parts, takers), _PACKED), takers
         )
     finally:
-        disk.DISK.remove_all([folder / name for name in files.values()])
+        disk.tidy([folder / name for name in files.values()])
 
 
 def run_from_frames(spark: SparkSession, program: Program, frames: Mapping[str, DataFrame], tasks: int) -> BucketResult:

@@ -155,7 +155,7 @@ def spill(program: Program, parcels: list[Parcel]) -> list[Parcel]:
 
 def discard(parcels: Iterable[Parcel]) -> None:
     """Remove the files of parcels that have been delivered."""
-    disk.DISK.remove_all([parcel.run.path for parcel in parcels if isinstance(parcel.run, Spilled)])
+    disk.tidy([parcel.run.path for parcel in parcels if isinstance(parcel.run, Spilled)])
 
 
 def _opened(parcel: Parcel) -> Run:

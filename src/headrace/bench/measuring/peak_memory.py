@@ -11,6 +11,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from headrace.bench.measuring.processes import children_of
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -72,17 +74,9 @@ def release_memory() -> None:
 
 
 def _python_descendants(root: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, todo = [], [root]
+    children, found, todo = children_of(), list[int](), [root]
     while todo:
-        for child in parents.get(todo.pop(), []):
+        for child in children.get(todo.pop(), []):
             todo.append(child)
             if "python" in _command(child):
                 found.append(child)

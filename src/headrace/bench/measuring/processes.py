@@ -25,15 +25,7 @@ class Taken:
 
 def tree(root: int) -> list[Taken]:
     """What a process and its descendants take, the process itself first; those that end meanwhile are left out."""
-    children = defaultdict[int, list[int]](list)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            children[int(stat.rpartition(")")[2].split()[1])].append(int(entry.name))
-    found, todo = [], [root]
+    children, found, todo = children_of(), [], [root]
     while todo:
         pid = todo.pop(0)
         todo += children[pid]
@@ -41,6 +33,19 @@ def tree(root: int) -> list[Taken]:
             found.append(_taken(pid))
         except OSError:
             continue
+    return found
+
+
+def children_of() -> dict[int, list[int]]:
+    """The processes that each process of the machine has started, by number."""
+    found = defaultdict[int, list[int]](list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:  # it has ended meanwhile
+                continue
+            found[int(stat.rpartition(")")[2].split()[1])].append(int(entry.name))
     return found
 
 
