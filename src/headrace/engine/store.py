@@ -16,14 +16,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from headrace.engine.durability import Durability, path_of
+from headrace.engine.durability import Durability
+from headrace.engine.kept_files import KeptFiles
 from headrace.engine.opening import DISK, PROCESS, check_writable, existing
 from headrace.engine.reader import Reader
 from headrace.errors import CorruptFileError, HeadraceError, StorageError
 from headrace.relation import disk
 from headrace.remote.root import Place
 from headrace.remote.store import RefusedRequestError
-from headrace.runtime.leases import NOTHING, Lease, oldest
+from headrace.runtime.leases import Lease, oldest
 from headrace.runtime.location import Location, Settings, TakenError
 from headrace.runtime.log import CommitLog, Snapshot
 from headrace.runtime.merges import Replacement
@@ -50,12 +51,9 @@ class Store:
         self._durability = Durability(location, self._log, durability, self._bury)
         self._lease = Lease(location.readers)  # of an engine that only reads
         self._end = (0, 0)  # of the log, when it was read last
-        self._pins: dict[int, tuple[int, set[str]]] = {}  # the version that is read, and the files to be kept
-        self._doomed: dict[str, int] = {}  # files, with the commit that needs them no more
-        self._merging: list[set[str]] = []  # the new files of merges that are under way
+        self._files = KeptFiles(location)
+        self._lock = self._files.lock
         self._replacements: list[Replacement] = []
-        self._lock = threading.RLock()
-        self._next_pin = 0
         self._closed = False
         self._stopped: HeadraceError | None = None  # why nothing more may be asked of this engine
         self._claimed = 0  # the commit by which this engine became the writer, of a location that is elsewhere
@@ -190,9 +188,7 @@ class Store:
         """Have the engine that writes keep the files of the current snapshot for a while, and those that are pinned."""
         if self.read_only and not self._closed:
             with self._lock:
-                self._lease.hold(
-                    self.snapshot.version, min((version for version, _ in self._pins.values()), default=NOTHING)
-                )
+                self._lease.hold(self.snapshot.version, self._files.oldest_pinned)
 
     @property
     def latest(self) -> Reader:
@@ -204,7 +200,7 @@ class Store:
         """Open a reader of the current snapshot. If it is not closed, its files go some time after nobody holds it."""
         self._check_open()
         with self._lock:
-            snapshot, pin = self.snapshot, self._pin(self.snapshot.files() | self.snapshot.set_aside())
+            snapshot, pin = self.snapshot, self._pin(_names(self.snapshot))
             self._hold()
         buckets = self._made.as_of(snapshot.settings).buckets
 
@@ -256,13 +252,12 @@ class Store:
         folders = (self.location.runs, self.location.batches, self.location.quarantine)
         there = [path for folder in folders for path in disk.DISK.files(folder)]
         with self._lock:
-            needed = _names(self.snapshot) | self._doomed.keys() | self._pinned() | self._merged()
+            needed = _names(self.snapshot) | self._files.kept() | self._files.under_way() | self._replacing()
         found = [path for path in there if path.name not in needed and self._is_ours(path.name)]
         if self.location.remote is None:
             if oldest(self.location.readers) < self.snapshot.version:  # some may be of what a reader still looks at
                 kept = [path.name for path in found if path.parent != self.location.batches]
-                with self._lock:
-                    self._doomed |= dict.fromkeys(kept, self.snapshot.version)
+                self._files.doom(kept, self.snapshot.version)
                 found = [path for path in found if path.parent == self.location.batches]
             for folder in (self.location.root, self.location.log, self.location.root / "plans"):
                 found += (path for path in folder.glob(".*.*") if not path.is_dir())
@@ -315,7 +310,7 @@ class Store:
             del self._replacements[: len(merged)]
             # Some merges may be of runs that are not there any more.
             made = {name for replacement in merged for name in replacement.files()}
-            self._doomed |= dict.fromkeys((old | made) - new, after.version)
+            self._files.doom((old | made) - new, after.version)
         try:
             self._durability.committed(after, new - old)
         except StorageError as error:
@@ -370,23 +365,18 @@ class Store:
 
         New files stay if `replace` is told of them; otherwise they are removed at the end.
         """
-        new: set[str] = set()
-        with self._lock:
-            pin = self._pin({run.name for run in runs})
-            self._merging.append(new)
+        pin = self._pin({run.name for run in runs})
         try:
-            yield new
+            with self._files.making() as new:
+                yield new
         finally:
-            with self._lock:
-                self._merging.remove(new)
-                kept = {name for replacement in self._replacements for name in replacement.files()}
-            self.discard(new - kept)
+            self.discard(new - self._replacing())
             self._unpin(pin)
 
     def discard(self, names: Collection[str]) -> None:
         """Remove those of some files that nothing needs: no commit names them, or none that may still be the last."""
         with self._lock:
-            gone = set(names) - _names(self.snapshot) - self._doomed.keys() - self._pinned()
+            gone = set(names) - _names(self.snapshot) - self._files.kept()
         if self._fenced is None and self._stopped is None:  # otherwise nobody knows what the log names
             discard(self.location, gone)
 
@@ -438,8 +428,7 @@ class Store:
         self.snapshot = found
         if self.snapshot.version > before.version:
             old, new = _names(before), _names(self.snapshot)
-            with self._lock:
-                self._doomed |= dict.fromkeys(old - new, self.snapshot.version)
+            self._files.doom(old - new, self.snapshot.version)
             try:
                 self._durability.committed(self.snapshot, new - old)
             except StorageError as error:
@@ -482,23 +471,15 @@ class Store:
             )
 
     def _pin(self, names: set[str]) -> int:
-        self._next_pin += 1
-        self._pins[self._next_pin] = self.snapshot.version, names
-        return self._next_pin
+        return self._files.pin(self.snapshot.version, names)
 
-    def _merged(self) -> set[str]:
-        """The files of merges that no commit names yet."""
+    def _replacing(self) -> set[str]:
+        """The files of merges that wait for a commit."""
         with self._lock:
-            found = {name for replacement in self._replacements for name in replacement.files()}
-            return found.union(*(new.copy() for new in self._merging))
-
-    def _pinned(self) -> set[str]:
-        with self._lock:
-            return {name for _, names in self._pins.values() for name in names}
+            return {name for replacement in self._replacements for name in replacement.files()}
 
     def _unpin(self, pin: int) -> None:
-        with self._lock:
-            self._pins.pop(pin, None)
+        self._files.unpin(pin)
         self._hold()
         self._bury(asking=True)
 
@@ -515,25 +496,14 @@ class Store:
         """Remove files that nothing needs any more; elsewhere it is asked first whether this engine still writes."""
         if self.read_only or self._fenced is not None:
             return
-        safe = self._durability.version
-        with self._lock:
-            pinned = self._pinned()
-            gone = {name for name, version in self._doomed.items() if version <= safe and name not in pinned}
-            if gone:
-                read = oldest(self.location.readers)
-                gone = {name for name in gone if self._doomed[name] <= read}
+        gone = self._files.free(self._durability.version)
         if asking and gone and self.location.remote is not None:
             try:
                 if self._is_replaced(self._log.settled()[-1].snapshot):
                     return
             except StorageError:
                 return  # the next commit tries again
-        with self._lock:
-            gone &= self._doomed.keys()
-            for name in gone:
-                del self._doomed[name]
-        disk.tidy([path_of(self.location, name) for name in gone])
-        OPEN.forget(self.location.path, gone)
+        self._files.bury(gone)
 
 
 def _wait(attempt: int) -> None:
