@@ -29,6 +29,7 @@ from headrace.engine.stored_definitions import view_of
 from headrace.relation import disk, runfile
 from headrace.runtime import runwriter
 from headrace.runtime.location import Location
+from headrace.runtime.log import Snapshot
 
 PLACE = "made/for/state"  # of the location on the disk: the folders above it are new, too
 VIEWS = {
@@ -93,9 +94,9 @@ class Life:
     numbers: Iterator[int] = field(default_factory=count)
     generations: Iterator[int] = field(default_factory=count)
 
-    def happened(self, what: str = "returned") -> None:
-        """Note that all so far has happened, as far as whoever uses the engine can tell."""
-        snapshot = self.engine._store.snapshot
+    def happened(self, what: str = "returned", snapshot: Snapshot | None = None) -> None:
+        """Note that all up to a snapshot, by default the newest, has happened, as far as the engine's user can tell."""
+        snapshot = snapshot or self.engine._store.snapshot
         self.played.names[snapshot.version] = {*snapshot.tables, *snapshot.views}
         self.played.steps[snapshot.version] = snapshot.step
         self.played.done.note(what, snapshot.version)
@@ -179,8 +180,9 @@ def play(spark: SparkSession, folder: Path, level: str, seed: int, steps: int, *
                 engine.memory_budget = rng.choice([None, 0, 2_000])
             life.step()
             if level == "process" and rng.random() < 0.15:
+                committed = engine._store.snapshot  # a merge may commit during the sync, which does not wait for that
                 engine.sync()
-                life.happened("safe")
+                life.happened("safe", committed)
     life.happened("closed")
     return life.played
 

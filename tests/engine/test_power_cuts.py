@@ -216,6 +216,30 @@ def records(folder: Path) -> list[Path]:
     return sorted((folder / "log").glob("*.commit"))
 
 
+def test_a_checkpoint_that_is_being_written_is_no_orphan(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread writes it, and rows that are set aside have the engine look for orphans: commits were refused then."""
+
+    class Interrupted(disk.Disk):
+        def wrote(self, path: Path) -> None:
+            if "checkpoint" in path.name and looked:
+                engine._store.remove_orphans()
+                looked.append(path)
+
+    looked: list[Path] = []
+    monkeypatch.setattr(durability, "CHECKPOINT_EVERY", 1)
+    with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2, calibrate=False) as engine:
+        engine.table("t", "id BIGINT, x BIGINT", key="id")
+        engine.sync()
+        monkeypatch.setattr(disk, "DISK", Interrupted())
+        looked.append(tmp_path)
+        engine.apply({"t": pa.table({"id": [1], "x": [1]})})
+        engine.sync()
+        engine.apply({"t": pa.table({"id": [2], "x": [1]})})
+        assert len(looked) > 1
+
+
 @pytest.fixture
 def slow_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step is synced unless the test asks for it, so files that were replaced stay."""

@@ -87,7 +87,7 @@ class Store:
                     self._recover()
                 else:
                     self._claim(self.location.remote)
-                self.remove_orphans()
+                self.remove_orphans(opening=True)
         except BaseException:
             self._lease.close()
             self.location.unlock()
@@ -237,17 +237,20 @@ class Store:
             f"{self.location.shown} changes faster than it can be read", way_out="read it in the engine that writes it"
         )
 
-    def remove_orphans(self) -> int:
-        """Remove files of steps that never happened; returns how many there were."""
+    def remove_orphans(self, *, opening: bool = False) -> int:
+        """Remove files of steps that never happened; returns how many there were.
+
+        Files that were never whole go when the location is opened: later, they may be what another thread is writing.
+        """
         if self._fenced is not None:
             return 0
         try:
-            return self._remove_orphans()
+            return self._remove_orphans(opening)
         except OSError as error:  # they are in nobody's way, and the next who looks removes them
             _LOG.warning("%s: files that are not needed could not be looked for: %s", self.location.shown, error)
             return 0
 
-    def _remove_orphans(self) -> int:
+    def _remove_orphans(self, opening: bool) -> int:
         # Files first: a merge beside this tells its names before it makes the files.
         folders = (self.location.runs, self.location.batches, self.location.quarantine)
         there = [path for folder in folders for path in disk.DISK.files(folder)]
@@ -259,7 +262,7 @@ class Store:
                 kept = [path.name for path in found if path.parent != self.location.batches]
                 self._files.doom(kept, self.snapshot.version)
                 found = [path for path in found if path.parent == self.location.batches]
-            for folder in (self.location.root, self.location.log, self.location.root / "plans"):
+            for folder in (self.location.root, self.location.log, self.location.root / "plans") if opening else ():
                 found += (path for path in folder.glob(".*.*") if not path.is_dir())
         try:
             disk.DISK.remove_all(found)

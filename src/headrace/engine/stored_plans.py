@@ -17,7 +17,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace import __version__
-from headrace.engine.definition import Definition, FeatureMoments, PlannedView, ResultAnswer, SqlAnswer
+from headrace.engine.definition import (
+    Answer,
+    Definition,
+    FeatureMoments,
+    MatrixAnswer,
+    MatrixChainRequest,
+    ModelRequest,
+    MomentsRequest,
+    PlannedView,
+    Request,
+    ResultAnswer,
+    SparkAnswer,
+    SqlAnswer,
+    SqlRequest,
+    WindowAnswer,
+    WindowJoinRequest,
+)
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.spark_needed import SparkNeeded
 from headrace.engine.store import Store
@@ -33,6 +49,14 @@ if TYPE_CHECKING:
     from headrace.sql.catalyst import AnalysedView
 
 _FORMAT = 2
+
+_ANSWERS: dict[type[Request], tuple[type[Answer], ...]] = {
+    SqlRequest: (SqlAnswer, ResultAnswer, SparkAnswer),
+    MomentsRequest: (FeatureMoments,),
+    ModelRequest: (FeatureMoments,),
+    WindowJoinRequest: (WindowAnswer,),
+    MatrixChainRequest: (MatrixAnswer,),
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +110,8 @@ def read(store: Store, name: str, definition: Definition) -> PlannedView:
         if data["digest"] != _digest(store, data["tables"], definition):
             raise OtherPlanError("it belongs to another definition")
         stored = from_json(data["plan"])
+        if not isinstance(stored.answer, _ANSWERS[type(definition.request)]):
+            raise OtherPlanError("it answers another kind of request")
         kernel = stored.kernel.with_shifts(definition.shifts) if definition.shifts else stored.kernel
         return PlannedView(definition, kernel, stored.tables, stored.answer, stored.factorization)
     except (KeyError, TypeError, ValueError, AttributeError, OtherPlanError) as error:
