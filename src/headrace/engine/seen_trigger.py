@@ -9,6 +9,7 @@ from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
 from headrace.operators.kernel import Traffic, ViewChange
 from headrace.operators.layout import GROUPS
+from headrace.operators.over import OverLayout
 from headrace.operators.top import TopLayout
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.program import view_arrangement
@@ -76,7 +77,7 @@ def _base(name: str, kernel: TreeView, state: Arrangements) -> Base:
     out = {}
     for number, layout in enumerate(kernel.layouts):
         parts: tuple[str, ...] = layout.parts if isinstance(layout, JoinLayout) else ()
-        if isinstance(layout, TopLayout):
+        if isinstance(layout, TopLayout | OverLayout):
             parts = (layout.rows_part,)
         elif isinstance(layout, GroupLayout):
             parts = (layout.part(GROUPS),)

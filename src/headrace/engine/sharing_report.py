@@ -17,7 +17,7 @@ from headrace.explain.words import counted, cut, listed, one_line
 from headrace.operators.naming import Naming
 from headrace.operators.traffic import cost_of
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Feed, Join, JoinKind, Top, Tree
+from headrace.plan.tree import Feed, Join, JoinKind, Over, Top, Tree
 from headrace.plan.view import Shape
 from headrace.thrifty.share.apart import Apart
 from headrace.thrifty.share.blocks import Block, blocks_of
@@ -303,6 +303,8 @@ def _never_shared(tree: Tree, number: int) -> str:
         return "" if node.kind is JoinKind.INNER else node.kind.value
     if isinstance(node, Top):
         return "top-k"
+    if isinstance(node, Over):
+        return "window function"
     is_distinct = node is tree.nodes[-1] and node.plan.shape is Shape.GROUPS and not node.plan.aggregates
     return "DISTINCT" if is_distinct else ""
 

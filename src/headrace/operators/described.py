@@ -20,7 +20,7 @@ from headrace.operators.naming import Naming
 from headrace.operators.placement import Placer, Places, Way
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
-from headrace.plan.tree import Aggregation, Feed, Join, Node, Top
+from headrace.plan.tree import Aggregation, Feed, Join, Node, Over, Top
 from headrace.plan.view import Shape
 
 _WAYS = {Way.STAY: "stays", Way.EXCHANGE: "exchanged", Way.EVERYWHERE: "everywhere"}
@@ -181,6 +181,8 @@ class Described:
         if isinstance(node, Top):
             order = ", ".join(ordered(names[i], descending, first) for i, descending, first in node.order)
             return _first(node), f"by {order}" if order else "in no order that the query asks for"
+        if isinstance(node, Over):
+            return "window functions", self._said_over(node, names)
         keys = ", ".join(names[: node.keys])
         aggregates = ", ".join(aggregate.sql for aggregate in node.plan.aggregates)
         is_answer = number == len(self.nodes) - 1
@@ -193,6 +195,15 @@ class Described:
         if not aggregates:
             return ("answer", f"DISTINCT {keys}") if is_answer else ("DISTINCT", keys)
         return "answer" if is_answer else "aggregate", f"{aggregates} by {keys}"
+
+    def _said_over(self, node: Over, names: Sequence[str]) -> str:
+        """The functions of an operator over windows, and what they are over."""
+        order = ", ".join(ordered(names[i], descending, first) for i, descending, first in node.order)
+        partition = f" by {', '.join(names[: node.keys])}" if node.keys else " over all rows"
+        functions = ", ".join(function.sql for function in node.functions)
+        if node.first is not None:
+            functions = f"{node.first.function} <= {node.first.count:,}: {functions}"
+        return f"{functions}{partition}{f' in the order of {order}' if order else ''}"
 
     def _port(self, number: int, side: int) -> DescribedPort:
         node = self.nodes[number]

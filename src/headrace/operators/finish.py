@@ -70,7 +70,7 @@ def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], 
         return _double(aggregate, ring.values(parts[sum_at]), count, averaged)
     assert isinstance(ring, Integer)
     if not averaged:
-        return _exact_sum(aggregate, ring, parts[sum_at], count == 0)
+        return exact_sum(aggregate, ring, parts[sum_at], count == 0)
     return _exact_average(aggregate, ring, parts[sum_at], count, layout.plan.arguments[index].type.scale)
 
 
@@ -93,18 +93,19 @@ def _double(aggregate: Aggregate, values: NDArray[np.float64], count: NDArray[np
     return pa.array(np.where(missing, 0, values), aggregate.type.arrow, mask=missing)
 
 
-def _exact_sum(aggregate: Aggregate, ring: Integer, payload: Payload, missing: NDArray[np.bool_]) -> pa.Array:
+def exact_sum(aggregate: Aggregate, ring: Integer, payload: Payload, missing: NDArray[np.bool_]) -> pa.Array:
+    """Sums of integers or decimals in their SQL type; raises where one does not fit it."""
     kind = aggregate.type
     if kind.is_integer:
         values = payload[0].view(np.int64)
         if _spills(values, payload[1:]):
-            raise _overflow(aggregate)
+            raise overflow(aggregate)
         return pa.Array.from_buffers(
             pa.int64(), len(values), [bitmap(missing), pa.py_buffer(np.ascontiguousarray(values))]
         )
     low, high = payload[0].view(np.uint64), payload[1].view(np.int64)
     if _spills(high, payload[2:]) or not _fits(low, high, kind):
-        raise _overflow(aggregate)
+        raise overflow(aggregate)
     return decimals_of_halves(low, high, kind, bitmap(missing))
 
 
@@ -130,11 +131,12 @@ def _exact_average(
         return pa.array(double_averages(ring, payload, count), mask=missing)
     halves = decimal_averages(ring, payload, count, 10 ** (kind.scale - scale), 10**kind.precision)
     if halves is None:
-        raise _overflow(aggregate)
+        raise overflow(aggregate)
     return decimals_of_halves(halves[0], halves[1].view(np.int64), kind, bitmap(missing))
 
 
-def _overflow(aggregate: Aggregate) -> ArithmeticOverflowError:
+def overflow(aggregate: Aggregate) -> ArithmeticOverflowError:
+    """The error of an aggregate whose value does not fit its type."""
     return ArithmeticOverflowError(
         f"{aggregate.sql} no longer fits {str(aggregate.type).upper()}",
         way_out="cast its argument to DECIMAL(38, s) or DOUBLE in the view; no change was lost",

@@ -11,6 +11,7 @@ from headrace.operators.join import JoinLayout
 from headrace.operators.layout import DISTINCT, GROUPS
 from headrace.operators.naming import Naming, key_words, payload_words
 from headrace.operators.not_in import NotInLayout
+from headrace.operators.over import OverLayout
 from headrace.operators.top import TopLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Join
@@ -48,6 +49,12 @@ def _kept(kernel: TreeView, naming: Naming, number: int) -> Iterator[tuple[str, 
         in_order = "in their order, so that the next rows are read where the first ones end"
         yield layout.rows_part, "all rows", row, "count", in_order
         yield layout.top_part, "first rows", row, "count", "rows that come are compared with these, not with all"
+    elif isinstance(layout, OverLayout):
+        names, keys = naming.port(number, 0), layout.node.keys
+        row = _row([*names[:keys], *(names[keys + place] for place in layout.rows.tail.places)])
+        first = layout.node.first is not None
+        found = "so that the first ones are read and no others" if first else "so that those of a partition are found"
+        yield layout.rows_part, "all rows", row, "count", f"by partition, each in its order, {found}"
     elif isinstance(layout, JoinLayout):
         for side, part in enumerate(layout.parts):
             why = kernel.keeping.why_kept(number, side)

@@ -16,6 +16,7 @@ from functools import cached_property
 from headrace.plan.expression import Expression
 from headrace.plan.view import IN_RING, ViewPlan
 from headrace.relation.keys import KeyLayout
+from headrace.relation.types import SqlType
 from headrace.rings import COUNT, Compensated, Group, Integer, Product
 
 GROUPS = "groups"
@@ -137,8 +138,12 @@ def ordered(*arguments: int) -> str:
 
 
 def sum_ring(argument: Expression) -> Group:
+    """Choose the ring in which an argument is summed without losing a digit (or an ulp)."""
+    return sum_ring_of(argument.type)
+
+
+def sum_ring_of(kind: SqlType) -> Group:
     """Choose the ring in which values of a type are summed without losing a digit (or an ulp)."""
-    kind = argument.type
     if kind.is_floating:
         return Compensated()
     if kind.is_decimal:

@@ -17,7 +17,7 @@ from headrace.explain.words import cut
 from headrace.operators.group import GroupLayout
 from headrace.operators.layout import ViewLayout
 from headrace.plan.expression import Expression
-from headrace.plan.tree import FLAG, Aggregation, Feed, Join, JoinKind, Tree
+from headrace.plan.tree import FLAG, Aggregation, Feed, Join, JoinKind, Over, Tree
 from headrace.rings import Integer
 from headrace.rings.named import NamedRing
 
@@ -73,6 +73,8 @@ class Naming:
             return "exists"
         if isinstance(node, Aggregation) and name.startswith("a"):
             return cut(node.plan.aggregates[int(name[1:])].sql, _LONGEST)
+        if isinstance(node, Over) and name.startswith("w"):
+            return cut(node.functions[int(name[1:])].sql, _LONGEST)
         return ports[1 if name.startswith("r") else 0][int(name[1:])]
 
     def port(self, number: int, side: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property
 
 from headrace.operators.feeds import why_catalyst
-from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Over, Top, Tree
 from headrace.plan.view import Shape
 
 Names = tuple[str, ...]
@@ -267,6 +267,8 @@ class Placer:
         node, (partition, _) = self.tree.nodes[number], decided[number]
         if isinstance(node, Aggregation | Top):
             return [tuple(f"k{i}" for i in partition)]
+        if isinstance(node, Over):
+            return [tuple(node.port.fields[i].name for i in partition)]
         everywhere = self._everywhere(number)
         if everywhere:
             return self._still(number, 1 - everywhere[0], decided) if len(everywhere) == 1 else []

@@ -20,7 +20,7 @@ from headrace.operators.kept_words import arrangements
 from headrace.operators.naming import written
 from headrace.operators.traffic import passing
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Aggregation, Join, JoinKind, Top
+from headrace.plan.tree import Aggregation, Join, JoinKind, Over, Top
 from headrace.plan.view import Shape
 
 _LONG = 240  # characters of an expression, or of a list of names
@@ -124,6 +124,17 @@ class _Tree:
             said.append(f"{listed(unknown)} asks all rows again when the first value or NULL comes, or the last leaves")
         if first := [f"[{number}]" for number, node in enumerate(self.described.nodes) if isinstance(node, Top)]:
             said.append(f"{listed(first)} {_reads(len(first))} on behind its first rows when many of these have left")
+        over = [(f"[{number}]", node) for number, node in enumerate(self.described.nodes) if isinstance(node, Over)]
+        if first := [number for number, node in over if node.first is not None]:
+            said.append(
+                f"{listed(first)} {_reads(len(first))} the first rows of the partitions that change, and no others"
+            )
+        if whole := [number for number, node in over if node.first is None and node.keys]:
+            said.append(
+                f"{listed(whole)} {_reads(len(whole))} the partitions that change, as they were and as they are"
+            )
+        if every := [number for number, node in over if node.first is None and not node.keys]:
+            said.append(f"{listed(every)} {_reads(len(every))} all rows, because they are one partition")
         return "; ".join(said)
 
     def theory(self) -> Iterator[Part]:

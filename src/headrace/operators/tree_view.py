@@ -40,11 +40,12 @@ from headrace.operators.kernel import (
 from headrace.operators.layout import ViewLayout
 from headrace.operators.not_in import NotInLayout
 from headrace.operators.operator import Operator, OperatorLayout, given
+from headrace.operators.over import OverLayout
 from headrace.operators.placement import Placement, Placer
 from headrace.operators.top import TopLayout
 from headrace.plan.expression import Expression
 from headrace.plan.paths import Path, paths_of, with_given
-from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Tree
+from headrace.plan.tree import Aggregation, Feed, FeedId, Join, JoinKind, Over, Tree
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.rings import COUNT, Group
@@ -174,6 +175,8 @@ class TreeView(ViewKernel):
             return kind(node, name, self.seed, (left, right), self.keeping.settles(number))
         if isinstance(node, Aggregation):
             return GroupLayout(node, name, self.seed)
+        if isinstance(node, Over):
+            return OverLayout(node, name, self.seed)
         return TopLayout(node, name, self.seed)
 
     @property

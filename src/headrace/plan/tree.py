@@ -6,7 +6,7 @@ changes enter an operator, and several feeds may end in one port, because adding
 
 Fields have names of their own in each operator, by position, so that state written under them is found again whatever
 the columns of the query are called: `l0, l1, ...` and `r0, ...` of a join, `k0, ...` and `v0, ...` that an aggregate
-takes, `k0, ...` and `a0, ...` that it gives, `c0, ...` of sorted rows.
+takes, `k0, ...` and `a0, ...` that it gives, `c0, ...` of sorted rows, and `w0, ...` of functions over them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from enum import Enum
 from functools import cached_property
 
 from headrace.plan.expression import Expression
+from headrace.plan.over import First, OverFunction
 from headrace.plan.view import Shape, TableRows, ViewPlan
 from headrace.relation.types import SqlType
 
@@ -202,7 +203,37 @@ class Top:
         return self.port.fields
 
 
-Node = Join | Aggregation | Top
+@dataclass(frozen=True)
+class Over:
+    """All rows, each with the values of functions over the rows around it: those of its partition, in an order.
+
+    Parameters
+    ----------
+    keys : how many of the first fields of the port are the partition.
+    order : as that of `Top`; the other fields break ties, so that each row has one place.
+    first : which rows are given, by their place in the partition; None for all rows.
+    """
+
+    port: Port
+    keys: int
+    order: tuple[tuple[int, bool, bool], ...]
+    functions: tuple[OverFunction, ...]
+    first: First | None = None
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return (self.port,)
+
+    def given_at(self, name: str) -> int | None:
+        """The position in its port of a field that is given unchanged; None for the value of a function."""
+        return _position(self.ports, name)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        return (*self.port.fields, *(Field(f"w{i}", f.type, True) for i, f in enumerate(self.functions)))
+
+
+Node = Join | Aggregation | Top | Over
 
 
 def _position(ports: tuple[Port, ...], name: str) -> int | None:

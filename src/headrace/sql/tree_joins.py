@@ -99,6 +99,20 @@ class JoinReader:
         right = _Side("r", [row], {identity(value): value})
         return self._built(JoinKind.INNER, left, right, terms, needed, None)
 
+    def pairs(
+        self,
+        streams: list[Stream],
+        columns: Sequence[Jvm],
+        others: list[Stream],
+        theirs: Sequence[Jvm],
+        terms: Sequence[Jvm],
+        needed: set[int],
+    ) -> Stream:
+        """The inner join of two sides that have been read, each with its columns."""
+        left = _Side("l", streams, {identity(a): a for a in columns})
+        right = _Side("r", others, {identity(a): a for a in theirs})
+        return self._built(JoinKind.INNER, left, right, terms, needed, None)
+
     def _side(self, letter: str, child: Jvm, read: set[int]) -> _Side:
         attributes = {identity(a): a for a in items(child.output())}
         streams = self.reader.streams(child, read & attributes.keys())

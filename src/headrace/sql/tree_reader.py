@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ from headrace.sql.scalars import to_expression, to_type
 from headrace.sql.session import TABLE_MARK
 from headrace.sql.tree_joins import JoinReader
 from headrace.sql.tree_limits import read_top
+from headrace.sql.tree_over import read_limited, read_over
 from headrace.sql.tree_root import Root
 from headrace.sql.tree_streams import Grouped, Producer, Stream, numbered, subqueries, unnamed
 
@@ -89,6 +91,8 @@ class TreeReader:
             "Generate": self._replicate,
             "Join": self._joins.join,
             "Aggregate": self._aggregate,
+            "Window": partial(read_over, self),
+            "WindowGroupLimit": partial(read_limited, self),
         }
         if name in _TRANSPARENT:
             return self.streams(node.child(), needed)
@@ -235,6 +239,18 @@ class TreeReader:
             stream = self._joins.beside([stream], columns, value, [], self.referenced(shown.values()))
             columns.append(value)
         return replace(stream, meaning={number: self.resolve(output, stream) for number, output in shown.items()})
+
+    def joined(
+        self,
+        streams: list[Stream],
+        columns: Sequence[Jvm],
+        others: list[Stream],
+        theirs: Sequence[Jvm],
+        terms: Sequence[Jvm],
+        needed: set[int],
+    ) -> Stream:
+        """The inner join of some rows with others, where all terms are true."""
+        return self._joins.pairs(streams, columns, others, theirs, terms, needed)
 
     def single(self, value: Jvm) -> Stream:
         """The one row of an uncorrelated scalar subquery, as a stream of its value."""

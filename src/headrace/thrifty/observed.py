@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.plan.paths import Path, children, paths_of
-from headrace.plan.tree import Aggregation, Join, JoinKind, Top, Tree
+from headrace.plan.tree import Join, JoinKind, Node, Top, Tree
 from headrace.thrifty import cardinalities as c
 from headrace.thrifty.simulate import FlatPlan
 
@@ -136,7 +136,7 @@ def learnt(
     return FlatPlan(kinds, parameters, path_of, arriving, feeds, passing, names, tuple(pairs))
 
 
-def _kind(node: Join | Aggregation | Top) -> int:
+def _kind(node: Node) -> int:
     if isinstance(node, Join):
         return _KINDS[node.kind]
     return c.TOP if isinstance(node, Top) else c.GROUP

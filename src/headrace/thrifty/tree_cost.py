@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.plan.assumptions import PASSING, ROWS_A_GROUP, TURNED_SHARE
-from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Port, Top, Tree
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Over, Port, Top, Tree
 from headrace.thrifty.cost import Cost
 from headrace.thrifty.statistics import OfSources, Statistics
 
@@ -79,6 +79,9 @@ def _sizes(tree: Tree, known: OfSources, values: Mapping[tuple[str, str], int]) 
             given.append(_groups(node, ports[0], values))
         elif isinstance(node, Top):
             given.append(min(float(node.count), ports[0]))
+        elif isinstance(node, Over):
+            partitions = max(1.0, ports[0] / ROWS_A_GROUP) if node.keys else 1.0
+            given.append(ports[0] if node.first is None else min(ports[0], partitions * node.first.count))
         elif node.kind.pairs:
             given.append(max(ports) if node.keys else ports[0] * ports[1] * (PASSING if node.residual else 1))
         else:
@@ -126,6 +129,13 @@ def _follow(
             out += met if isinstance(node, Join) and (node.kind.pairs or side == 1) else arriving
         if isinstance(node, Aggregation):
             out = min(2 * out, 2.0) if not node.plan.keys else 2 * min(out, max(1.0, sizes[number][0]))
+        if isinstance(node, Over):
+            rows = sizes[number][0]
+            touched = min(rows, out * ROWS_A_GROUP) if node.keys else rows
+            if node.first is not None:
+                touched = min(touched, out * node.first.count)
+            total[number] += touched
+            out = max(out, touched)  # about half of the rows of a partition get other values, and each is two changes
         if isinstance(node, Top):
             out = 2 * min(out, float(node.count))  # each row that changes moves one in and one out at most
         moving[number] = out
@@ -175,6 +185,9 @@ def _identifies(tree: Tree, port: Port, places: Iterable[int], keys: Keys) -> bo
     producer = tree.nodes[feed.producer]
     if isinstance(producer, Aggregation):
         return columns.issuperset(f"k{i}" for i in range(producer.keys))
+    if isinstance(producer, Over):
+        own = [i for i, field in enumerate(producer.port.fields) if field.name in columns]
+        return _identifies(tree, producer.port, own, keys)
     if isinstance(producer, Join):
         # A row of the left side is given at most once, if it finds its partner by a key of the right side.
         own = [i for i, field in enumerate(producer.left.fields) if field.name in columns]

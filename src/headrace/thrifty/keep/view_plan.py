@@ -15,7 +15,7 @@ from headrace.operators.dropping import Holding, holdings, stands_for
 from headrace.operators.group import GroupLayout
 from headrace.operators.layout import GROUPS
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Aggregation, Join
+from headrace.plan.tree import Aggregation, Join, Over
 from headrace.thrifty.keep.actions import ROW_COSTS, Input, Leaf, Op, Request, RowCosts, State
 from headrace.thrifty.keep.change import Change
 from headrace.thrifty.keep.selection import cost_of_one
@@ -143,7 +143,7 @@ class ViewPlan:
             groups = self.measured.get(layout.part(GROUPS))
             rows = float(groups.entries) if groups else max(1.0, inputs[0].rows / 4)
             return rows, min(2 * inputs[0].delta, 2 * rows)
-        rows = float(min(getattr(node, "count", 1), inputs[0].rows))
+        rows = inputs[0].rows if isinstance(node, Over) else float(min(node.count, inputs[0].rows))
         return rows, min(2 * inputs[0].delta, 2 * rows)
 
     def _given_rows(self, number: int, inputs: tuple[Input, ...]) -> float:

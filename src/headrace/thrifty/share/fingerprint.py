@@ -7,12 +7,13 @@ share other subplans than before, state is recognized wherever it is needed next
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
 
 from headrace.operators.join import JoinLayout
 from headrace.operators.not_in import NotInLayout
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Port
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Over, Port
 from headrace.thrifty.share.skeleton import shape_of
 
 
@@ -82,6 +83,8 @@ def _asked(node: Node) -> object:
         plan = node.plan
         functions = [(one.function, one.argument, one.type, one.others) for one in plan.aggregates]
         return plan.shape, node.single, *(list(map(shape_of, some)) for some in (plan.keys, plan.arguments)), functions
+    if isinstance(node, Over):
+        return "over", node.keys, node.order, [replace(one, sql="") for one in node.functions], node.first
     return "top", node.order, node.count, node.offset
 
 

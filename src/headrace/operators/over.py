@@ -1,0 +1,215 @@
+"""Functions over windows of rows (`OVER`) as an operator: it keeps all rows by partition, each partition in its order.
+
+What a step changes are the rows of the partitions that it touches. These are read as they were and as they are, the
+functions are computed for both, and the difference is given: rows whose values stay the same cancel. Partitions that no
+change touches are not read.
+
+If only the first rows of each partition are wanted, only these are read, from the beginnings of runs
+(`relation.leading`): so `ROW_NUMBER() ... = 1` costs what MAX costs, however many rows a partition has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.operators.changes import Changes, RowLayout, together
+from headrace.operators.delivery import Delivery, Destination
+from headrace.operators.frames import Distances, Places
+from headrace.operators.kernel import State
+from headrace.operators.operator import Operator, OperatorLayout, passed
+from headrace.operators.over_values import Window
+from headrace.operators.partitions import PartitionedRows
+from headrace.operators.placement import Places as KeyPlaces
+from headrace.plan.over import First
+from headrace.plan.tree import Over
+from headrace.relation.coded import Column, values
+from headrace.relation.kernels import Positions, Words
+from headrace.relation.leading import leading
+from headrace.relation.residence import Lead
+from headrace.relation.run import Run, merge
+from headrace.relation.runset import RunSet, as_set
+from headrace.rings import COUNT, Group
+
+_GROWTH = 4
+
+
+@dataclass(frozen=True)
+class OverLayout(OperatorLayout):
+    """How rows are kept by partition."""
+
+    node: Over
+    name: str
+    seed: int
+
+    @property
+    def rows_part(self) -> str:
+        """The arrangement of all rows."""
+        return f"{self.name}.rows"
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Group]:
+        return {self.rows_part: COUNT}
+
+    @property
+    def accepts(self) -> Sequence[str]:
+        return (self.rows_part,)
+
+    @cached_property
+    def rows(self) -> PartitionedRows:
+        return PartitionedRows(self.node.port.fields, self.node.keys, self.node.order, self.seed)
+
+    @cached_property
+    def given(self) -> RowLayout:
+        """The rows that are given, by which equal ones are found."""
+        fields = self.node.fields
+        return RowLayout(fields, 0, (), self.seed)
+
+    def deliver(self, side: int, changes: Changes, to: Destination) -> Iterator[Delivery]:
+        return to.deliver(self.rows, self.rows_part, changes)
+
+    def decides(self, part: str, places: KeyPlaces) -> Lead | None:
+        return partial(self.rows.lead, places) if places else None
+
+    def operator(self, state: State) -> Operator:
+        return OverOperator(self, state)
+
+
+class OverOperator(Operator):
+    """Functions over windows of rows, in one step."""
+
+    def __init__(self, layout: OverLayout, state: State) -> None:
+        super().__init__(state)
+        self.layout = layout
+
+    def flush(self) -> Changes | None:
+        layout = self.layout
+        change = self.pushed(layout.rows_part)
+        self.taken[0] += passed(change, layout.rows.depth)
+        if change is None:
+            return None
+        self.keep(layout.rows_part, change)
+        _, partitions = layout.rows.partitions(change)
+        runs = as_set(self.before(layout.rows_part))
+        before = self._read(runs, partitions)
+        after: Run | None
+        if layout.node.first is None:
+            after = change if before is None else merge(COUNT, [before, change])
+        else:
+            after = self._read(runs.with_run(change), partitions)
+        given = together([*self._given(before, -1), *self._given(after, 1)])
+        if given is None:
+            return None
+        netted = layout.given.run(given)
+        return layout.given.changes(netted) if netted.rows else None
+
+    def absorb(self) -> None:
+        change = self.pushed(self.layout.rows_part)
+        self.taken[0] += passed(change, self.layout.rows.depth)
+        self.keep(self.layout.rows_part, change)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, runs: RunSet, partitions: Words) -> Run | None:
+        """The rows of some partitions: all, or those among which the first are."""
+        if not len(runs):
+            return None
+        first = self.layout.node.first
+        return runs.matching(COUNT, partitions) if first is None else self._first(runs, partitions, first)
+
+    def _first(self, runs: RunSet, partitions: Words, first: First) -> Run | None:
+        """The beginnings of partitions, each as long as the rows wanted of it, or longer."""
+        found: list[Run] = []
+        wanted = first.count
+        while partitions.shape[1]:
+            read = leading(runs, runs.find(partitions), wanted, depth=len(partitions), texts=True)
+            words = np.concatenate([partitions[:, read.groups], read.entries.words])
+            run = Run(words, read.entries.payload, read.entries.values)
+            lacking = self._lacking(run, read.groups, partitions.shape[1], wanted, first)
+            done = ~lacking[read.groups]
+            if done.any():
+                found.append(run.take(np.flatnonzero(done)))
+            partitions, wanted = np.ascontiguousarray(partitions[:, lacking]), wanted * _GROWTH
+        return merge(COUNT, found) if found else None
+
+    def _lacking(self, run: Run, partition: Positions, partitions: int, wanted: int, first: First) -> NDArray[np.bool_]:
+        """The partitions of which more has to be read, since rows behind those that were read may be among the first.
+
+        A partition with fewer rows than were wanted has been read as a whole.
+        """
+        times = np.maximum(run.payload[0], 0)
+        (rows,) = COUNT.sum_by((times,), partition, partitions)
+        lacking: NDArray[np.bool_] = rows >= wanted
+        if not lacking.any():
+            return lacking
+        order = self.layout.rows.in_order(run)
+        numbers = Window(self._places(order), {}, (), None).number(first.function)
+        of_row = np.repeat(partition, np.maximum(order.payload[0], 0))
+        ends = np.flatnonzero(np.diff(of_row, append=-1))
+        reached = np.zeros(partitions, np.int64)
+        reached[of_row[ends]] = numbers[ends]
+        # Rows that tie with the last one in what their words hold may come before it, though they were not read.
+        ordering = self.layout.rows.tail.ordering
+        open_ended = np.zeros(partitions, bool)
+        entry_ends = np.flatnonzero(np.diff(partition, append=-1))
+        tails = run.words[self.layout.rows.depth :, entry_ends]
+        open_ended[partition[entry_ends]] = ordering.decided(np.ascontiguousarray(tails)) < ordering.width
+        enough = reached >= first.count if first.function == "row_number" else reached > first.count
+        return lacking & (open_ended | ~enough)
+
+    # -- computing ----------------------------------------------------------------------------------------------------
+
+    def _places(self, run: Run) -> Places:
+        """Where the rows of a run stand; an entry is as many rows as its count says."""
+        layout = self.layout.rows
+        times = np.maximum(run.payload[0], 0)
+        begins, ties = np.zeros(run.rows, bool), layout.new_places(run)
+        begins[layout.partitions(run)[0]] = True
+        # What is dead begins nothing: the next row of its partition, or of those that tie, does.
+        partition, place = np.cumsum(begins), np.cumsum(ties)
+        of_row = np.repeat(np.arange(run.rows), times)
+        return Places.of(_changes(partition[of_row]), _changes(place[of_row]))
+
+    def _given(self, run: Run | None, times: int) -> Iterator[Changes]:
+        """The rows of partitions with the values of all functions, each `times` times."""
+        if run is None or not run.rows:
+            return
+        node, layout = self.layout.node, self.layout.rows
+        run = layout.in_order(run)
+        places = self._places(run)
+        if not places.rows:
+            return
+        of_row = np.repeat(np.arange(run.rows), np.maximum(run.payload[0], 0))
+        columns = {name: column.take(of_row) for name, column in layout.columns(run).items()}
+        names = [field.name for field in node.port.fields]
+        read = {i for f in node.functions for i in (f.argument, f.where, f.default) if i is not None}
+        arguments = {i: values(columns[names[i]]) for i in read}
+        window = Window(places, arguments, tuple(f.type for f in node.port.fields), self._distances(columns))
+        out: dict[str, pa.Array] = {f"w{i}": window.value(f) for i, f in enumerate(node.functions)}
+        changes = Changes({**columns, **out}, np.full(places.rows, times, np.int64))
+        if node.first is not None:
+            changes = changes.take(np.flatnonzero(window.number(node.first.function) <= node.first.count))
+        yield changes
+
+    def _distances(self, columns: Mapping[str, Column]) -> Distances | None:
+        """The values by which rows are ordered, if a frame reaches some distance from them."""
+        node = self.layout.node
+        frames = [f.frame for f in node.functions if f.frame is not None and f.frame.by_value]
+        if not any(bound for frame in frames for bound in (frame.low, frame.high)):
+            return None
+        place, descending, _ = node.order[0]
+        field = node.port.fields[place]
+        return Distances.of(values(columns[field.name]), field.type, descending=descending)
+
+
+def _changes(numbers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers differ from the one before."""
+    out = np.ones(len(numbers), bool)
+    out[1:] = numbers[1:] != numbers[:-1]
+    return out
