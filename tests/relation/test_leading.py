@@ -77,7 +77,7 @@ def test_bounds_are_where_keys_would_stand(seed: int) -> None:
         key = (choose.randrange(5), choose.choice([choose.randrange(62), choose.randrange(6002)]))
         probe = key[: choose.randint(1, 2)]
         words = np.array([[word] for word in probe], np.uint64)
-        below, above = some.bounds(words, above=False), some.bounds(words, above=True)
+        below, above = some.bounds(words, above=False)[:, 0], some.bounds(words, above=True)[:, 0]
         for i, run in enumerate(runs):
             beginnings = list(zip(*run.words[: len(probe)].tolist(), strict=True))
             assert below[i] == sum(one < probe for one in beginnings)
@@ -86,7 +86,7 @@ def test_bounds_are_where_keys_would_stand(seed: int) -> None:
 
 def test_without_runs_there_are_no_entries() -> None:
     none = RunSet([])
-    assert none.bounds(np.zeros((1, 1), np.uint64), above=True).tolist() == []
+    assert none.bounds(np.zeros((1, 1), np.uint64), above=True)[:, 0].tolist() == []
     assert leading(none, one_group(np.zeros(0, np.int64), np.zeros(0, np.int64)), 5).entries.rows == 0
 
 

@@ -2,7 +2,8 @@
 
 What a step changes are the rows of the partitions that it touches. These are read as they were and as they are, the
 functions are computed for both, and the difference is given: rows whose values stay the same cancel. Partitions that no
-change touches are not read.
+change touches are not read. Where the frames of all functions are bounded, only the rows near the changed ones are read
+(`reach`), however large the partition is.
 
 If only the first rows of each partition are wanted, only these are read, from the beginnings of runs
 (`relation.leading`): so `ROW_NUMBER() ... = 1` costs what MAX costs, however many rows a partition has.
@@ -27,6 +28,7 @@ from headrace.operators.operator import Operator, OperatorLayout, passed
 from headrace.operators.over_values import Window
 from headrace.operators.partitions import PartitionedRows
 from headrace.operators.placement import Places as KeyPlaces
+from headrace.operators.reach import Reach, near, reach_of
 from headrace.plan.over import First
 from headrace.plan.tree import Over
 from headrace.relation.coded import Column, values
@@ -66,6 +68,11 @@ class OverLayout(OperatorLayout):
         return PartitionedRows(self.node.port.fields, self.node.keys, self.node.order, self.seed)
 
     @cached_property
+    def reach(self) -> Reach | None:
+        """How far a changed row reaches; None if a partition has to be read as a whole."""
+        return reach_of(self.node)
+
+    @cached_property
     def given(self) -> RowLayout:
         """The rows that are given, by which equal ones are found."""
         fields = self.node.fields
@@ -95,19 +102,34 @@ class OverOperator(Operator):
         if change is None:
             return None
         self.keep(layout.rows_part, change)
-        _, partitions = layout.rows.partitions(change)
         runs = as_set(self.before(layout.rows_part))
+        reach = layout.reach
+        near_by = near(layout.rows, reach, runs, change) if reach is not None and len(runs) else None
+        given: list[Changes] = []
+        if near_by is not None:
+            partitions = layout.rows.partitions(change)[1][:, near_by.partitions]
+            hidden = _Hidden(partitions, near_by.hidden)
+            given += (*self._given(near_by.before, -1, hidden), *self._given(near_by.after, 1, hidden))
+            change = layout.rows.without(change, near_by.partitions)
+        if change.rows:
+            given += self._anew(runs, change)
+        found = together(given)
+        if found is None:
+            return None
+        netted = layout.given.run(found)
+        return layout.given.changes(netted) if netted.rows else None
+
+    def _anew(self, runs: RunSet, change: Run) -> Iterator[Changes]:
+        """The rows of the partitions that change, or the first of them, as they were and as they are."""
+        _, partitions = self.layout.rows.partitions(change)
         before = self._read(runs, partitions)
         after: Run | None
-        if layout.node.first is None:
+        if self.layout.node.first is None:
             after = change if before is None else merge(COUNT, [before, change])
         else:
             after = self._read(runs.with_run(change), partitions)
-        given = together([*self._given(before, -1), *self._given(after, 1)])
-        if given is None:
-            return None
-        netted = layout.given.run(given)
-        return layout.given.changes(netted) if netted.rows else None
+        yield from self._given(before, -1)
+        yield from self._given(after, 1)
 
     def absorb(self) -> None:
         change = self.pushed(self.layout.rows_part)
@@ -169,14 +191,13 @@ class OverOperator(Operator):
         """Where the rows of a run stand; an entry is as many rows as its count says."""
         layout = self.layout.rows
         times = np.maximum(run.payload[0], 0)
-        begins, ties = np.zeros(run.rows, bool), layout.new_places(run)
-        begins[layout.partitions(run)[0]] = True
+        begins, ties = layout.begins(run), layout.new_places(run)
         # What is dead begins nothing: the next row of its partition, or of those that tie, does.
         partition, place = np.cumsum(begins), np.cumsum(ties)
         of_row = np.repeat(np.arange(run.rows), times)
         return Places.of(_changes(partition[of_row]), _changes(place[of_row]))
 
-    def _given(self, run: Run | None, times: int) -> Iterator[Changes]:
+    def _given(self, run: Run | None, times: int, hidden: _Hidden | None = None) -> Iterator[Changes]:
         """The rows of partitions with the values of all functions, each `times` times."""
         if run is None or not run.rows:
             return
@@ -195,6 +216,8 @@ class OverOperator(Operator):
         changes = Changes({**columns, **out}, np.full(places.rows, times, np.int64))
         if node.first is not None:
             changes = changes.take(np.flatnonzero(window.number(node.first.function) <= node.first.count))
+        if hidden is not None:
+            changes = changes.take(np.flatnonzero(hidden.shows(layout, run, places)))
         yield changes
 
     def _distances(self, columns: Mapping[str, Column]) -> Distances | None:
@@ -206,6 +229,25 @@ class OverOperator(Operator):
         place, descending, _ = node.order[0]
         field = node.port.fields[place]
         return Distances.of(values(columns[field.name]), field.type, descending=descending)
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """How many rows of each partition are not shown, at its beginning and at its end."""
+
+    partitions: Words
+    rows: NDArray[np.int64]
+
+    def shows(self, layout: PartitionedRows, run: Run, places: Places) -> NDArray[np.bool_]:
+        """Which rows are shown."""
+        _, words = layout.partitions(run)
+        which, _ = Run(self.partitions, ()).find(words)
+        times = np.maximum(run.payload[0], 0)
+        of_entry = np.cumsum(layout.begins(run)) - 1
+        first, last = self.rows[:, np.repeat(which[of_entry], times)]
+        at = np.arange(places.rows)
+        shown: NDArray[np.bool_] = (at - places.start >= first) & (places.end - at > last)
+        return shown
 
 
 def _changes(numbers: NDArray[Any]) -> NDArray[np.bool_]:

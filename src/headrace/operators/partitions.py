@@ -77,22 +77,34 @@ class PartitionedRows:
         found |= {column.name: self.tail.ordering.column(column, behind) for column in self.tail.ordering.columns}
         return {field.name: found[field.name] for field in self.fields}
 
-    def partitions(self, run: Run) -> tuple[Positions, Words]:
-        """Where each partition begins in a run, and the words of the partitions."""
+    def begins(self, run: Run) -> NDArray[np.bool_]:
+        """Which entries of a run begin a partition."""
         words = run.words[: self.depth]
         new = np.ones(run.rows, bool)
         new[1:] = (words[:, 1:] != words[:, :-1]).any(axis=0)
-        at = np.flatnonzero(new)
-        return at, np.ascontiguousarray(words[:, at])
+        return new
+
+    def partitions(self, run: Run) -> tuple[Positions, Words]:
+        """Where each partition begins in a run, and the words of the partitions."""
+        at = np.flatnonzero(self.begins(run))
+        return at, np.ascontiguousarray(run.words[: self.depth, at])
+
+    def without(self, run: Run, gone: NDArray[np.bool_]) -> Run:
+        """The run without some of its partitions."""
+        return run.take(np.flatnonzero(~gone[np.cumsum(self.begins(run)) - 1]))
+
+    def is_decided(self, run: Run) -> bool:
+        """Whether words alone tell the order of entries: no text among them is longer than its words show."""
+        ordering = self.tail.ordering
+        return not ordering.hashes or bool((ordering.decided(run.words[self.depth :]) == ordering.width).all())
 
     def in_order(self, run: Run) -> Run:
         """The entries with those that long texts leave open in their right order, which is not that of a run."""
-        behind, ordering = self._behind(run), self.tail.ordering
-        if run.rows < 2 or (ordering.decided(behind.words) == ordering.width).all():
+        if run.rows < 2 or self.is_decided(run):
             return run
         starts, _ = self.partitions(run)
         partition = np.repeat(np.arange(len(starts)), np.diff(starts, append=run.rows))
-        exact = ordering.exact(behind)
+        exact = self.tail.ordering.exact(self._behind(run))
         return run.take(exact[np.argsort(partition[exact], kind="stable")])
 
     def new_places(self, run: Run) -> NDArray[np.bool_]:
@@ -100,10 +112,7 @@ class PartitionedRows:
 
         Only the values that the order names count.
         """
-        new = np.ones(run.rows, bool)
-        starts, _ = self.partitions(run)
-        new[1:] = False
-        new[starts] = True
+        new = self.begins(run)
         columns = self.columns(run)
         for column in self.tail.ordering.columns[: self.decided]:
             values = columns[column.name]

@@ -18,6 +18,7 @@ from headrace.operators.alive import Alive
 from headrace.operators.described import Described, DescribedFeed, DescribedOperator, DescribedPort, ordered
 from headrace.operators.kept_words import arrangements
 from headrace.operators.naming import written
+from headrace.operators.reach import reach_of
 from headrace.operators.traffic import passing
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Aggregation, Join, JoinKind, Over, Top
@@ -129,6 +130,10 @@ class _Tree:
             said.append(
                 f"{listed(first)} {_reads(len(first))} the first rows of the partitions that change, and no others"
             )
+        reaching = [number for number, node in over if reach_of(node) is not None]
+        if reaching:
+            said.append(f"{listed(reaching)} {_reads(len(reaching))} the rows whose frames reach the rows that change")
+        over = [(number, node) for number, node in over if number not in reaching]
         if whole := [number for number, node in over if node.first is None and node.keys]:
             said.append(
                 f"{listed(whole)} {_reads(len(whole))} the partitions that change, as they were and as they are"

@@ -150,7 +150,7 @@ class TopOperator(Operator):
         if ties:  # entries that tie with the last one lie on both sides of it
             front = front.slice(0, int(front.find(prefix)[0][0]))
         lacking = layout.filled - rows_in(front)
-        first = runs.bounds(prefix, above=not ties)
+        first = runs.bounds(prefix, above=not ties)[:, 0]
         more = leading(runs, one_group(first, np.array([run.rows for run in runs])), lacking, texts=True).entries
         head = order.head(more, lacking)
         if head.last is not None:

@@ -207,12 +207,14 @@ def find(
 
 
 @_jit
-def bounds(places: NDArray[np.uint64], probe: Words, above: int, missing: NDArray[np.int64], out: Positions) -> None:
-    """Find, per run, the first key that is not below a probe, or (above = 1) that is above all that begin with it.
+def bounds(
+    places: NDArray[np.uint64], probes: Words, above: int, missing: NDArray[np.int64], out: NDArray[np.int64]
+) -> None:
+    """Find, per run and probe, the first key that is not below it, or (above = 1) above all that begin with it.
 
     Blocks that nobody has verified yet are marked as `find` marks them.
     """
-    width = probe.shape[0]
+    width, m = probes.shape
     for r in range(len(places)):
         rows, fence_count = np.int64(places[r, ROWS]), np.int64(places[r, FENCE_COUNT])
         out[r] = 0
@@ -220,12 +222,15 @@ def bounds(places: NDArray[np.uint64], probe: Words, above: int, missing: NDArra
             continue
         words = nb.carray(_pointer(places[r, WORDS]), (width, rows), np.uint64)
         fences = nb.carray(_pointer(places[r, FENCES]), (width, fence_count), np.uint64)
-        at = kernels.halve(fences, probe, 0, above, 0, fence_count)
-        block = max(at - 1, 0)
-        if not nb.carray(_pointer(places[r, READY]), fence_count, np.uint8)[block]:
-            nb.carray(_pointer(places[r, WANTED]), fence_count, np.uint8)[block] = 1
-            missing[r] += 1
-        out[r] = kernels.halve(words, probe, 0, above, block * FENCE_ROWS, min(at * FENCE_ROWS, rows))
+        ready = nb.carray(_pointer(places[r, READY]), fence_count, np.uint8)
+        wanted = nb.carray(_pointer(places[r, WANTED]), fence_count, np.uint8)
+        for j in range(m):
+            at = kernels.halve(fences, probes, j, above, 0, fence_count)
+            block = max(at - 1, 0)
+            if not ready[block]:
+                wanted[block] = 1
+                missing[r] += 1
+            out[r, j] = kernels.halve(words, probes, j, above, block * FENCE_ROWS, min(at * FENCE_ROWS, rows))
 
 
 @_jit

@@ -157,16 +157,16 @@ class RunSet(Sequence[AnyRun]):
         found = self.take(entries)
         return consolidate(group, found.words, found.payload, found.values)
 
-    def bounds(self, probe: Words, *, above: bool) -> Positions:
-        """Per run, the position of the first entry that is not below a key or a beginning of keys.
+    def bounds(self, probes: Words, *, above: bool) -> NDArray[np.int64]:
+        """Per run and probe, the position of the first entry that is not below a key or a beginning of keys.
 
         With `above`, that of the first entry which is above all keys that begin so.
         """
-        out, missing = np.zeros(len(self.runs), np.int64), np.zeros(len(self.runs), np.int64)
-        if self.runs:
-            if probe.shape[0] > self._table.least_width:
-                self._refuse_width(probe.shape[0])
-            probing.bounds(self._table.places, np.ascontiguousarray(probe), int(above), missing, out)
+        out, missing = np.zeros((len(self.runs), probes.shape[1]), np.int64), np.zeros(len(self.runs), np.int64)
+        if self.runs and probes.shape[1]:
+            if probes.shape[0] > self._table.least_width:
+                self._refuse_width(probes.shape[0])
+            probing.bounds(self._table.places, np.ascontiguousarray(probes), int(above), missing, out)
             self._verify("words", missing)
         return out
 

@@ -37,7 +37,7 @@ _OPERATORS = {
     "UnionLoop": ("a recursive query", "it has no fixed plan to maintain", "write the levels out as views"),
     **dict.fromkeys(  # the second one takes the first rows of each window
         ("Window", "WindowGroupLimit"),
-        ("a window function (OVER)", "a change can renumber every row", "aggregate with GROUP BY instead"),
+        ("a window function (OVER)", "sums do not tell the places of rows", "leave the choice of a strategy out"),
     ),
     "GlobalLimit": (
         "LIMIT inside a subquery",

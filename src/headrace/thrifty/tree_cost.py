@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from headrace.operators.reach import reach_of
 from headrace.plan.assumptions import PASSING, ROWS_A_GROUP, TURNED_SHARE
 from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Over, Port, Top, Tree
 from headrace.thrifty.cost import Cost
@@ -131,7 +132,7 @@ def _follow(
             out = min(2 * out, 2.0) if not node.plan.keys else 2 * min(out, max(1.0, sizes[number][0]))
         if isinstance(node, Over):
             rows = sizes[number][0]
-            touched = min(rows, out * ROWS_A_GROUP) if node.keys else rows
+            touched = min(rows, out * ROWS_A_GROUP) if node.keys or reach_of(node) else rows
             if node.first is not None:
                 touched = min(touched, out * node.first.count)
             total[number] += touched
