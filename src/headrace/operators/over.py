@@ -33,7 +33,7 @@ from headrace.plan.over import First
 from headrace.plan.tree import Over
 from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.leading import leading
+from headrace.relation.leading import below, leading
 from headrace.relation.residence import Lead
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import RunSet, as_set
@@ -122,12 +122,14 @@ class OverOperator(Operator):
     def _anew(self, runs: RunSet, change: Run) -> Iterator[Changes]:
         """The rows of the partitions that change, or the first of them, as they were and as they are."""
         _, partitions = self.layout.rows.partitions(change)
-        before = self._read(runs, partitions)
+        first = self.layout.node.first
         after: Run | None
-        if self.layout.node.first is None:
+        if first is None:
+            before = runs.matching(COUNT, partitions) if len(runs) else None
             after = change if before is None else merge(COUNT, [before, change])
         else:
-            after = self._read(runs.with_run(change), partitions)
+            before, cut = self._first(runs, partitions, first)
+            after = self._first_after(runs, change, partitions, first, before, cut)
         yield from self._given(before, -1)
         yield from self._given(after, 1)
 
@@ -138,52 +140,79 @@ class OverOperator(Operator):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, runs: RunSet, partitions: Words) -> Run | None:
-        """The rows of some partitions: all, or those among which the first are."""
-        if not len(runs):
-            return None
-        first = self.layout.node.first
-        return runs.matching(COUNT, partitions) if first is None else self._first(runs, partitions, first)
-
-    def _first(self, runs: RunSet, partitions: Words, first: First) -> Run | None:
-        """The beginnings of partitions, each as long as the rows wanted of it, or longer."""
+    def _first(self, runs: RunSet, partitions: Words, first: First) -> tuple[Run | None, NDArray[np.bool_]]:
+        """The beginnings of partitions, each as long as the rows wanted of it, or longer, and which are cut."""
         found: list[Run] = []
-        wanted = first.count
-        while partitions.shape[1]:
-            read = leading(runs, runs.find(partitions), wanted, depth=len(partitions), texts=True)
-            words = np.concatenate([partitions[:, read.groups], read.entries.words])
+        wanted, cut = first.count, np.zeros(partitions.shape[1], bool)
+        left = np.arange(partitions.shape[1])
+        while len(left) and len(runs):
+            asked = np.ascontiguousarray(partitions[:, left])
+            read = leading(runs, runs.find(asked), wanted, depth=len(asked), texts=True)
+            words = np.concatenate([asked[:, read.groups], read.entries.words])
             run = Run(words, read.entries.payload, read.entries.values)
-            lacking = self._lacking(run, read.groups, partitions.shape[1], wanted, first)
+            (rows,) = COUNT.sum_by((np.maximum(run.payload[0], 0),), read.groups, len(left))
+            lacking = self._lacking(run, read.groups, rows >= wanted, first)
+            cut[left] = rows >= wanted  # one with fewer rows has been read as a whole
             done = ~lacking[read.groups]
             if done.any():
                 found.append(run.take(np.flatnonzero(done)))
-            partitions, wanted = np.ascontiguousarray(partitions[:, lacking]), wanted * _GROWTH
-        return merge(COUNT, found) if found else None
+            left, wanted = left[lacking], wanted * _GROWTH
+        return merge(COUNT, found) if found else None, cut
 
-    def _lacking(self, run: Run, partition: Positions, partitions: int, wanted: int, first: First) -> NDArray[np.bool_]:
-        """The partitions of which more has to be read, since rows behind those that were read may be among the first.
-
-        A partition with fewer rows than were wanted has been read as a whole.
-        """
-        times = np.maximum(run.payload[0], 0)
-        (rows,) = COUNT.sum_by((times,), partition, partitions)
-        lacking: NDArray[np.bool_] = rows >= wanted
+    def _first_after(
+        self,
+        runs: RunSet,
+        change: Run,
+        partitions: Words,
+        first: First,
+        before: Run | None,
+        cut: NDArray[np.bool_],
+    ) -> Run | None:
+        """The beginnings of partitions after a change; they are read again only where too many rows have left them."""
+        if before is None:
+            return self._first(RunSet([change]), partitions, first)[0]
+        layout, sought = self.layout.rows, Run(partitions, ())
+        # Of a beginning that is cut, nothing is known behind its last entry.
+        starts, words = layout.partitions(before)
+        edges, is_cut = np.zeros((change.words.shape[0], len(cut)), np.uint64), np.zeros(len(cut), bool)
+        which, _ = sought.find(words)
+        edges[:, which] = before.words[:, np.append(starts[1:], before.rows) - 1]
+        is_cut[which] = cut[which]
+        of_change = np.cumsum(layout.begins(change)) - 1
+        beyond = is_cut[of_change] & below(edges[:, of_change], change.words)
+        after = merge(COUNT, [before, change.take(np.flatnonzero(~beyond))])
+        starts, words = layout.partitions(after)
+        of_entry = np.repeat(sought.find(words)[0], np.diff(starts, append=after.rows))
+        lacking = self._lacking(after, of_entry, cut, first)
         if not lacking.any():
-            return lacking
-        order = self.layout.rows.in_order(run)
-        numbers = Window(self._places(order), {}, (), None).number(first.function)
-        of_row = np.repeat(partition, np.maximum(order.payload[0], 0))
-        ends = np.flatnonzero(np.diff(of_row, append=-1))
-        reached = np.zeros(partitions, np.int64)
-        reached[of_row[ends]] = numbers[ends]
-        # Rows that tie with the last one in what their words hold may come before it, though they were not read.
-        ordering = self.layout.rows.tail.ordering
-        open_ended = np.zeros(partitions, bool)
-        entry_ends = np.flatnonzero(np.diff(partition, append=-1))
-        tails = run.words[self.layout.rows.depth :, entry_ends]
-        open_ended[partition[entry_ends]] = ordering.decided(np.ascontiguousarray(tails)) < ordering.width
+            return after
+        again, _ = self._first(runs.with_run(change), np.ascontiguousarray(partitions[:, lacking]), first)
+        kept = after.take(np.flatnonzero(~lacking[of_entry]))
+        return kept if again is None else merge(COUNT, [kept, again])
+
+    def _lacking(self, run: Run, partition: Positions, cut: NDArray[np.bool_], first: First) -> NDArray[np.bool_]:
+        """The partitions whose beginnings are cut before all rows that may be among the first.
+
+        Parameters
+        ----------
+        partition : that of each entry.
+        cut : the partitions of which there may be more rows.
+        """
+        if not cut.any():
+            return cut
+        reached, decided = np.zeros(len(cut), np.int64), np.ones(len(cut), bool)
+        if run.rows:
+            order = self.layout.rows.in_order(run)
+            numbers = Window(self._places(order), {}, (), None).number(first.function)
+            of_row = np.repeat(partition, np.maximum(order.payload[0], 0))
+            ends = np.flatnonzero(np.diff(of_row, append=-1))
+            reached[of_row[ends]] = numbers[ends]
+            # Rows that tie with the last one in what their words hold may come before it, though they were not read.
+            last = np.flatnonzero(np.diff(partition, append=-1))
+            decided[partition[last]] = self.layout.rows.decides_order(run, last)
         enough = reached >= first.count if first.function == "row_number" else reached > first.count
-        return lacking & (open_ended | ~enough)
+        lacking: NDArray[np.bool_] = cut & ~(enough & decided)
+        return lacking
 
     # -- computing ----------------------------------------------------------------------------------------------------
 

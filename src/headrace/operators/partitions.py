@@ -93,10 +93,18 @@ class PartitionedRows:
         """The run without some of its partitions."""
         return run.take(np.flatnonzero(~gone[np.cumsum(self.begins(run)) - 1]))
 
-    def is_decided(self, run: Run) -> bool:
-        """Whether words alone tell the order of entries: no text among them is longer than its words show."""
+    def decides_order(self, run: Run, at: Positions | slice = slice(None)) -> NDArray[np.bool_]:
+        """For which entries words alone tell the place: those without texts that are longer than words show."""
         ordering = self.tail.ordering
-        return not ordering.hashes or bool((ordering.decided(run.words[self.depth :]) == ordering.width).all())
+        words = run.words[self.depth :, at]
+        if not ordering.hashes:
+            return np.ones(words.shape[1], bool)
+        decided: NDArray[np.bool_] = ordering.decided(words) == ordering.width
+        return decided
+
+    def is_decided(self, run: Run) -> bool:
+        """Whether words alone tell the order of all entries."""
+        return bool(self.decides_order(run).all())
 
     def in_order(self, run: Run) -> Run:
         """The entries with those that long texts leave open in their right order, which is not that of a run."""

@@ -121,11 +121,12 @@ class _Bounds:
     def cover(self, keys: Words) -> NDArray[np.bool_]:
         """Tell which keys (a group and the words behind it) are certain: not beyond the bound of their group."""
         groups = keys[0].astype(np.int64)
-        beyond: NDArray[np.bool_] = self.exist[groups] & _less(self.words[:, groups], keys[1:])
+        beyond: NDArray[np.bool_] = self.exist[groups] & below(self.words[:, groups], keys[1:])
         return ~beyond
 
 
-def _less(left: Words, right: Words) -> NDArray[np.bool_]:
+def below(left: Words, right: Words) -> NDArray[np.bool_]:
+    """Which keys are below others, key by key."""
     less, same = np.zeros(left.shape[1], bool), np.ones(left.shape[1], bool)
     for a, b in zip(left, right, strict=True):
         less |= same & (a < b)
