@@ -8,7 +8,8 @@ from headrace.explain.report import Report, Size, Subject
 from headrace.operators.report import report
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression, column
-from headrace.plan.tree import Aggregation, Feed, Field, Join, JoinKind, Node, Port, Top, Tree
+from headrace.plan.over import First, OverFunction
+from headrace.plan.tree import Aggregation, Feed, Field, Join, JoinKind, Node, Over, Port, Top, Tree
 from headrace.plan.view import Aggregate, Fed, Output, Shape, ViewPlan
 from headrace.relation.types import SqlType
 
@@ -72,6 +73,10 @@ class Trees:
     def top(self, feed: Feed, count: int, offset: int = 0) -> int:
         """The first rows by the first column, the largest first."""
         return self._add(Top(_port("c", [feed]), ((0, True, False),), count, offset))
+
+    def over(self, feed: Feed, functions: Sequence[OverFunction], keys: int = 1, first: First | None = None) -> int:
+        """Functions over the rows of partitions by the first columns, in the order of the next one."""
+        return self._add(Over(_port("c", [feed]), keys, ((keys, False, True),), tuple(functions), first))
 
     def answer(self, *feeds: Feed, keys: int | None = None, aggregates: Sequence[Aggregate] = COUNT) -> Tree:
         """The whole tree: groups, or the rows if no keys are given."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.operators.explained import (
+    BIGINT,
     LAST_STEP,
     WAITING_SIZES,
     Trees,
@@ -34,6 +35,7 @@ from headrace.operators.naming import written
 from headrace.operators.report import report
 from headrace.operators.tree_view import TreeView
 from headrace.plan.expression import Expression
+from headrace.plan.over import First, OverFunction
 from headrace.plan.tree import JoinKind
 from headrace.relation.schema import DIFF
 from headrace.relation.types import SqlType
@@ -335,6 +337,32 @@ def test_what_is_kept_and_what_is_not() -> None:
     best = explained(shared())
     assert [a.name for a in kept_by(best, 1)] == ["groups", "values of count(*)"]
     assert kept_by(best, 1)[1].why == "when the first value leaves, MIN and MAX need the next one"
+
+
+@pytest.mark.parametrize(
+    ("function", "keys", "first", "said"),
+    [
+        (
+            "row_number",
+            1,
+            First("row_number", 3),
+            "[0] reads the first rows of the partitions that change, and no others",
+        ),
+        ("row_number", 1, None, "[0] reads the partitions that change, as they were and as they are"),
+        ("row_number", 0, None, "[0] reads all rows, because they are one partition"),
+        ("lag", 1, None, "[0] reads the rows whose frames reach the rows that change"),
+        ("lag", 0, None, "[0] reads the rows whose frames reach the rows that change"),
+    ],
+)
+def test_what_window_functions_read_is_said(function: str, keys: int, first: First | None, said: str) -> None:
+    t = Trees()
+    number = 0 if function == "row_number" else -2
+    own = OverFunction(function, BIGINT, f"{function}(amount)", 2 if number else None, number=number)
+    over = t.over(t.table("sale", "shop", "day", "amount"), [own], keys, first)
+    report = explained(t.answer(t.given(over, "c0", "w0")))
+    assert said in report.step
+    assert f"{function}(amount)" in str(report)
+    assert "all rows of [0]: by partition, each in its order" in str(report)
 
 
 def test_what_happens_on_the_way() -> None:
