@@ -184,6 +184,16 @@ def test_what_is_given_is_each_row_with_its_values_by_definition(seed: int) -> N
         assert kept.given == answer(layout, there), layout.node
 
 
+def test_a_distance_in_a_column_of_the_partition_is_none() -> None:
+    frame = Frame(True, -2, 0)
+    layout = over(["bigint", "bigint"], 1, ((0, False, True),), [OverFunction("count", BIGINT, "count", 1, frame)])
+    kept, there = Kept(layout), Counter[Row]()
+    for row in ((1, 5), (1, 2), (2, 9), (1, 7), (1, 1)):
+        there[row] += 1
+        kept.step([(row, 1)])
+        assert kept.given == answer(layout, there)
+
+
 @dataclass
 class Reading:
     """Counts the entries that are copied out of runs."""

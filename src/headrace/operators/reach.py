@@ -58,9 +58,10 @@ def _bounds(function: OverFunction, node: Over) -> tuple[bool, int, int] | None:
     if frame is None or frame.low is None or frame.high is None:
         return None
     if frame.by_value:
-        kind = node.port.fields[node.order[0][0]].type
-        if len(node.order) > 1 or kind.is_floating or kind.kind == "string" or kind.precision > 18:
-            return None  # ties are not told by one word, or the distance of words is not that of values
+        place, kind = node.order[0][0], node.port.fields[node.order[0][0]].type
+        is_one_word = not (kind.is_floating or kind.kind == "string" or kind.precision > 18)
+        if len(node.order) > 1 or place < node.keys or not is_one_word:
+            return None  # the distance of words is not that of values, or rows of a partition differ in others
     return frame.by_value, min(int(frame.low), 0), max(int(frame.high), 0)
 
 
