@@ -271,7 +271,7 @@ def test_definitions_are_idempotent_and_checked(engine: hr.Engine) -> None:
 @pytest.mark.parametrize(
     ("sql", "names"),
     [
-        ("SELECT explode(array(1, qty)) AS x FROM sales", "explode"),
+        ("SELECT explode(sequence(1, qty)) AS x FROM sales", "EXPLODE"),
         ("SELECT PERCENTILE(qty, 0.5) AS n FROM sales", "PERCENTILE"),
         ("SELECT STDDEV(DISTINCT qty) AS n FROM sales", "DISTINCT"),
         ("SELECT shop, STDDEV(qty) OVER (ORDER BY id) AS r FROM sales", "OVER"),

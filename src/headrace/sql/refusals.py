@@ -51,7 +51,11 @@ _OPERATORS = {
         "one row would belong to several groups",
         "make one view for each grouping",
     ),
-    "Generate": ("a table function (EXPLODE, LATERAL VIEW)", "one row would become many", "explode before the table"),
+    "Generate": (
+        "a table function (EXPLODE, LATERAL VIEW) over an array of a column",
+        "the query does not say how many rows a row becomes",
+        "explode before the table; arrays that the query lists are kept",
+    ),
     "Sample": ("TABLESAMPLE", "the same rows would not be chosen again", "filter by a hash of the key instead"),
     "Pivot": ("PIVOT", "its columns depend on the rows", "write SUM(x) FILTER (WHERE ...) for each column"),
     "Repartition": ("a REPARTITION hint", "Headrace decides where rows go", "drop the hint"),

@@ -24,6 +24,7 @@ from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind
 from headrace.sql.refusals import Refusals
 from headrace.sql.scalars import to_expression, to_type
 from headrace.sql.session import TABLE_MARK
+from headrace.sql.tree_generate import read_generate
 from headrace.sql.tree_joins import JoinReader
 from headrace.sql.tree_limits import read_top
 from headrace.sql.tree_over import read_limited, read_over
@@ -88,7 +89,7 @@ class TreeReader:
             "Filter": self._filter,
             "Union": self._union,
             "Expand": self._expand,
-            "Generate": self._replicate,
+            "Generate": partial(read_generate, self),
             "Join": self._joins.join,
             "Aggregate": self._aggregate,
             "Window": partial(read_over, self),
@@ -196,21 +197,6 @@ class TreeReader:
             for projection in items(node.projections())
             for stream in below
         ]
-
-    def _replicate(self, node: Jvm, needed: set[int]) -> list[Stream]:
-        """INTERSECT ALL and EXCEPT ALL: every row as often as its first column says."""
-        if kind(node.generator()) != "ReplicateRows":
-            self.refusals.refuse_operator(node)
-        times, *values = items(node.generator().children())
-        below = self.streams(node.child(), self.referenced([times, *values]))
-        outputs = items(node.generatorOutput())
-        out = []
-        for stream in below:
-            meaning = {identity(a): self.resolve(v, stream) for a, v in zip(outputs, values, strict=True)}
-            if stream.times is not None:
-                self.refusals.refuse_operator(node)
-            out.append(replace(stream, meaning=meaning, times=self.resolve(times, stream)))
-        return out
 
     # -- operators ------------------------------------------------------------------------------------------------
 
