@@ -232,11 +232,7 @@ class Flattener:
                 "spark.sql.legacy.statisticalAggregate makes it NaN for a single row, and a view keeps NULL there",
                 "leave that setting off when the session starts",
             )
-        found = hidden_values(function) if hidden else items(function.children())
-        if found is None:
-            self.refusals.refuse(
-                self.refusals.text(call), "it counts constants only", "write COUNT(DISTINCT x) of a column of the table"
-            )
+        found = hidden_values(function, self.catalyst) if hidden else items(function.children())
         arguments = self._arguments([self._resolve(value) for value in found], option(call.filter()), name)
         # Order and repetition do not matter: COUNT(DISTINCT a, b) is COUNT(DISTINCT b, a, a).
         indices = sorted({self._argument_index(argument, call) for argument in arguments})

@@ -18,15 +18,15 @@ KEPT = {
     "StddevSamp": "stddev_samp",
 }
 DISTINCT = {"Count": "count_distinct", "Sum": "sum_distinct", "Average": "avg_distinct"}
-DUPLICATES_DO_NOT_MATTER = frozenset({"Min", "Max", "BoolAnd", "BoolOr"})
+CHOSEN = {"First": "Min", "Last": "Max", "AnyValue": "Min"}
+"""Functions that take the value of any row; here it is the least one, or the greatest."""
+DEFINED = frozenset(CHOSEN)
+"""Functions that Spark leaves to chance, and a view does not."""
+DUPLICATES_DO_NOT_MATTER = frozenset({"Min", "Max", "BoolAnd", "BoolOr", "HyperLogLogPlusPlus", *CHOSEN})
 
 _OTHERWISE = (
-    "only COUNT, SUM, AVG, MIN, MAX, VARIANCE, STDDEV and what is made of them are kept up to date",
+    "it is none of the aggregates that are kept up to date, which docs/sql.md lists",
     "express it with these, or compute it from the answer you read",
-)
-_ANY_ROW = (
-    "which of its rows a group takes it from is left to chance",
-    "write MIN(x) or MAX(x), which are the same each time",
 )
 _ONE_OF_TIES = (
     "where several rows tie, which of them it takes is left to chance",
@@ -62,12 +62,7 @@ _NEVER_NULL = (
     "where a sum does not fit its type, reading the view is an error, and NULL would hide that",
     "write SUM or AVG, of a wider type if need be",
 )
-_APPROXIMATE = (
-    "an approximation cannot be taken back when a row is deleted",
-    "write COUNT(DISTINCT x), which is exact",
-)
 REFUSED = {
-    **dict.fromkeys(("First", "Last", "AnyValue"), _ANY_ROW),
     **dict.fromkeys(("MaxBy", "MinBy"), _ONE_OF_TIES),
     **dict.fromkeys(("CollectList", "CollectSet", "ListAgg"), _ALL_VALUES),
     **dict.fromkeys(("Percentile", "PercentileCont", "PercentileDisc", "ApproximatePercentile", "Median"), _RANKS),
@@ -76,7 +71,6 @@ REFUSED = {
     **dict.fromkeys(("RegrSXX", "RegrSYY"), _SQUARES),
     **dict.fromkeys(("Skewness", "Kurtosis"), _POWERS),
     "Mode": _FREQUENT,
-    "HyperLogLogPlusPlus": _APPROXIMATE,
 }
 
 
