@@ -7,6 +7,8 @@ is replaced by a stand-in that has the same type and means nothing to the optimi
 values, or MAX_BY or MIN_BY of a constant. A stand-in is marked as one half of a split aggregate. No query can say that,
 so it is never taken for the user's own.
 
+Other aggregates of DISTINCT values stand for themselves, as half of a split aggregate, and without the DISTINCT.
+
 Two kinds of functions are replaced for good. APPROX_COUNT_DISTINCT is kept as COUNT(DISTINCT x). FIRST, LAST and
 ANY_VALUE, which may take any row, and which the optimizer treats as random numbers, are MIN and MAX.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.sql.functions import CHOSEN
+from headrace.sql.functions import CHOSEN, DUPLICATES_DO_NOT_MATTER, MARKED_DISTINCT
 from headrace.sql.jvm import Catalyst, Jvm, items, kind, option
 
 _STAND_INS = {"HyperLogLogPlusPlus": "count_distinct", "MaxBy": "sum_distinct", "MinBy": "avg_distinct"}
@@ -25,15 +27,20 @@ _SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery")
 
 
 def is_kept_distinct(call: Jvm) -> bool:
-    """Whether an aggregate is a COUNT, SUM or AVG of DISTINCT values."""
+    """Whether an aggregate is one of DISTINCT values that are kept."""
     function = call.aggregateFunction()
-    kept = kind(function) in ("Count", "Sum", "Average") and not str(function.prettyName()).startswith("try_")
-    return kept and bool(call.isDistinct())
+    kept = kind(function) in MARKED_DISTINCT or kind(function) in ("Count", "Sum", "Average")
+    return kept and bool(call.isDistinct()) and not str(function.prettyName()).startswith("try_")
+
+
+def is_marked(call: Jvm) -> bool:
+    """Whether an aggregate was written with DISTINCT, which its mark now stands for."""
+    return kind(call.mode()) == f"{_MARK}$"
 
 
 def stands_for(call: Jvm) -> str | None:
     """The DISTINCT aggregate that a stand-in replaces; None for an aggregate that is no stand-in."""
-    return _STAND_INS.get(kind(call.aggregateFunction())) if kind(call.mode()) == f"{_MARK}$" else None
+    return _STAND_INS.get(kind(call.aggregateFunction())) if is_marked(call) else None
 
 
 def hidden_values(function: Jvm, catalyst: Catalyst) -> list[Jvm]:
@@ -112,6 +119,10 @@ class DistinctCounts:
             return self._call(getattr(build, CHOSEN[name])(function.child()), "Complete", call)
         if name == "HyperLogLogPlusPlus":
             return self._call(build.HyperLogLogPlusPlus(function.child(), _ERRORS[0], 0, 0), _MARK, call)
+        if not call.isDistinct():
+            return call
+        if name in DUPLICATES_DO_NOT_MATTER:
+            return self._call(function, "Complete", call)
         return self._call(self._function(call), _MARK, call) if is_kept_distinct(call) else call
 
     def _call(self, function: Jvm, mode: str, call: Jvm) -> Jvm:
@@ -129,6 +140,8 @@ class DistinctCounts:
     def _function(self, call: Jvm) -> Jvm:
         expressions = self.catalyst.expressions
         function = call.aggregateFunction()
+        if kind(function) in MARKED_DISTINCT:
+            return function
         values = items(function.children())
         if kind(function) == "Count":
             one = len(values) == 1

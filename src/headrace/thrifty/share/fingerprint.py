@@ -80,7 +80,7 @@ def _asked(node: Node) -> object:
         return node.kind, node.keys, node.safe, shape_of(node.residual), node.outputs
     if isinstance(node, Aggregation):
         plan = node.plan
-        functions = [(one.function, one.argument, one.type, one.others) for one in plan.aggregates]
+        functions = [(one.function, one.argument, one.type, one.others, one.options) for one in plan.aggregates]
         return plan.shape, node.single, *(list(map(shape_of, some)) for some in (plan.keys, plan.arguments)), functions
     return "top", node.order, node.count, node.offset
 
