@@ -8,7 +8,6 @@ from headrace.plan.tree import Aggregation, Tree
 from headrace.plan.view import Fed
 from headrace.sql.catalyst import AnalysedView, plan_of
 from headrace.sql.evaluate import CatalystView
-from headrace.sql.functions import DEFINED
 from headrace.sql.jvm import Jvm, items, kind
 from headrace.sql.query import SqlQuery
 from headrace.sql.reads import check_query
@@ -45,7 +44,7 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     refusals = Refusals(query.view, query.sql, query.refusals.ring_of)
     for name in query.rings:
         refusals.refuse_for_now(f"the aggregate {name}", f"{IN_VIEWS}, not by operators", WAY_OUT)
-    check_query(analysed, refusals, DEFINED)
+    check_query(analysed, refusals)
     check_sessions(analysed, refusals)
     _check_sorts(analysed, refusals)
     optimized, schema = query.reordered, query.schema

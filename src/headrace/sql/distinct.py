@@ -10,7 +10,7 @@ so it is never taken for the user's own.
 Other aggregates of DISTINCT values stand for themselves, as half of a split aggregate, and without the DISTINCT.
 
 Two kinds of functions are replaced for good. APPROX_COUNT_DISTINCT is kept as COUNT(DISTINCT x). FIRST, LAST and
-ANY_VALUE, which may take any row, and which the optimizer treats as random numbers, are MIN and MAX.
+ANY_VALUE, which may take any row, are MIN and MAX.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from headrace.operators.asked import SQUARED
 from headrace.plan.view import IN_RING, Aggregate, Shape
 from headrace.rings.named import NamedRing
 from headrace.sql.arguments import arguments_of
-from headrace.sql.distinct import hidden_values, is_marked, stands_for
-from headrace.sql.functions import KEPT
+from headrace.sql.distinct import hidden_values, is_kept_distinct, is_marked, stands_for
+from headrace.sql.functions import DUPLICATES_DO_NOT_MATTER, KEPT, NULL_FOR_ONE
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import Copy, Membership
 from headrace.sql.refusals import Refusals
@@ -218,17 +218,14 @@ class Flattener:
         ring = self.refusals.ring_of(function)
         if ring is not None:
             return self._in_ring(call, ring)
-        if call.isDistinct():  # all that are kept of DISTINCT values are marked otherwise by now
-            self.refusals.refuse_distinct(call)
         hidden = stands_for(call)
         name = hidden or KEPT.get(kind(function))
         if name is None or str(function.prettyName()).startswith("try_"):
             self.refusals.refuse_function(call)
-        suffix = "_distinct" if is_marked(call) and not hidden else ""
         type = to_type(call.dataType())
         if type is None:
             self.refusals.refuse_type(call)
-        if name.endswith("_samp") and not function.nullOnDivideByZero():
+        if name in NULL_FOR_ONE and not function.nullOnDivideByZero():
             self.refusals.refuse_for_now(
                 self.refusals.text(call),
                 "spark.sql.legacy.statisticalAggregate makes it NaN for a single row, and a view keeps NULL there",
@@ -237,6 +234,10 @@ class Flattener:
         found, options = arguments_of(name, call, self.refusals)
         if hidden:
             found = hidden_values(function, self.catalyst)
+        elif is_marked(call) or is_kept_distinct(call):  # the second in a subquery of an expression
+            name = f"{name}_distinct"
+        elif call.isDistinct() and kind(function) not in DUPLICATES_DO_NOT_MATTER:
+            self.refusals.refuse_distinct(call)
         arguments = self._arguments([self._resolve(value) for value in found], option(call.filter()), name)
         indices = [self._argument_index(argument, call) for argument in arguments]
         if name in ("count", "count_distinct"):
@@ -244,7 +245,7 @@ class Flattener:
             indices = sorted(set(indices))
         first, others = indices[0] if indices else None, tuple(indices[1:])
         text = self.refusals.text(call)
-        return self._aggregate_slot(Aggregate(name + suffix, first, type, text, others, options=options), call)
+        return self._aggregate_slot(Aggregate(name, first, type, text, others, options=options), call)
 
     def _in_ring(self, call: Jvm, ring: NamedRing) -> Jvm:
         """The slot of a sum of products in a ring of the user."""

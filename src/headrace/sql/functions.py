@@ -44,10 +44,10 @@ MARKED_DISTINCT = frozenset({
     "Median", "PercentileCont",  # which the optimizer replaces by a percentile
 })  # fmt: skip
 """Functions that are kept of the different values too, as themselves; COUNT, SUM and AVG have stand-ins for that."""
+NULL_FOR_ONE = frozenset({"var_samp", "stddev_samp", "covar_samp", "corr", "skewness", "kurtosis"})
+"""Functions that are NULL where they would divide by zero, unless an old setting of Spark makes them NaN."""
 CHOSEN = {"First": "Min", "Last": "Max", "AnyValue": "Min"}
 """Functions that take the value of any row; here it is the least one, or the greatest."""
-DEFINED = frozenset(CHOSEN)
-"""Functions that Spark leaves to chance, and a view does not."""
 DUPLICATES_DO_NOT_MATTER = frozenset({
     "Min", "Max", "MinBy", "MaxBy", "BoolAnd", "BoolOr", "BitAndAgg", "BitOrAgg", "HyperLogLogPlusPlus", *CHOSEN
 })  # fmt: skip

@@ -8,7 +8,7 @@ answer change by itself, and is otherwise left as it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, UnsupportedSQLError
@@ -88,13 +88,8 @@ def without_semicolon(sql: str) -> str:
     return sql
 
 
-def check_query(analysed: Jvm, refusals: Refusals, defined: Collection[str] = ()) -> None:
-    """Raise unless the answer of a query follows from the rows of its tables.
-
-    Parameters
-    ----------
-    defined : functions that Spark leaves to chance, and whoever keeps the query does not.
-    """
+def check_query(analysed: Jvm, refusals: Refusals) -> None:
+    """Raise unless the answer of a query follows from the rows of its tables."""
     refusals.check_literals()
     for plan in _plans(analysed):
         for node in _nodes(plan):
@@ -102,7 +97,7 @@ def check_query(analysed: Jvm, refusals: Refusals, defined: Collection[str] = ()
             if foreign or kind(node) == "Sample":
                 refusals.refuse_operator(node)
             for expression in items(node.expressions()):
-                refusals.check_repeatable(expression, defined)
+                refusals.check_repeatable(expression)
 
 
 def _plans(plan: Jvm) -> list[Jvm]:

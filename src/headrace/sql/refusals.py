@@ -7,13 +7,13 @@ subquery into a join or CURRENT_DATE into a date. So refusals are decided there,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NoReturn
 
 from headrace.errors import UnsupportedSQLError
 from headrace.rings.named import NamedRing
 from headrace.sql.distinct import is_kept_distinct
-from headrace.sql.functions import DEFINED, DUPLICATES_DO_NOT_MATTER, REFUSED, why_refused
+from headrace.sql.functions import DUPLICATES_DO_NOT_MATTER, REFUSED, why_refused
 from headrace.sql.jvm import Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import is_membership
 from headrace.sql.windows import SLIDING, WAY_OUT, check_sessions, is_sliding, is_window_type
@@ -188,7 +188,7 @@ class Refusals:
             self.refuse_for_now("a subquery inside an expression", _ONE_SELECT, _SPLIT)
         if name == "AggregateExpression":
             self._check_aggregate(node)
-        self._check_repeatable(node, DEFINED)
+        self._check_repeatable(node)
         for child in items(node.children()):
             self._check_expression(child)
 
@@ -210,21 +210,14 @@ class Refusals:
         if call.isDistinct() and name not in DUPLICATES_DO_NOT_MATTER and not is_kept_distinct(call):
             self.refuse_distinct(call)
 
-    def check_repeatable(self, node: Jvm, defined: Collection[str] = ()) -> None:
-        """Raise if an expression, or a part of it, may give another value over the same rows.
-
-        Parameters
-        ----------
-        defined : functions that are not left to chance, whatever Spark says of them.
-        """
-        self._check_repeatable(node, defined)
+    def check_repeatable(self, node: Jvm) -> None:
+        """Raise if an expression, or a part of it, may give another value over the same rows."""
+        self._check_repeatable(node)
         for child in items(node.children()):
-            self.check_repeatable(child, defined)
+            self.check_repeatable(child)
 
-    def _check_repeatable(self, node: Jvm, defined: Collection[str]) -> None:
+    def _check_repeatable(self, node: Jvm) -> None:
         name = kind(node)
-        if name in defined:
-            return
         if name in _CLOCK or (name == "Cast" and self._is_special_date(node)):
             self._refuse_clock(self.text(node))
         if name in _SURROUNDINGS:
