@@ -29,7 +29,7 @@ def arguments_of(name: str, call: Jvm, refusals: Refusals) -> tuple[list[Jvm], O
                 refusals.refuse_for_now(
                     refusals.text(call), "it takes each value several times", "leave the frequency out"
                 )
-            return [function.child()], (_rank(call, refusals), bool(function.reverse()))
+            return [function.child()], (_rank(call), bool(function.reverse()))
         case "percentile_disc":
             if function.legacyCalculation():
                 refusals.refuse_for_now(
@@ -37,9 +37,9 @@ def arguments_of(name: str, call: Jvm, refusals: Refusals) -> tuple[list[Jvm], O
                     "spark.sql.legacy.percentileDiscCalculation makes it another value of the group",
                     "leave that setting off when the session starts",
                 )
-            return [function.child()], (_rank(call, refusals), bool(function.reverse()))
+            return [function.child()], (_rank(call), bool(function.reverse()))
         case "percentile_approx":
-            return [function.child()], (_rank(call, refusals), False)
+            return [function.child()], (_rank(call), False)
         case "mode":
             # Of values that are as frequent the least one, or with DESC the greatest; without an order Spark takes any.
             ascending = option(function.reverseOpt())
@@ -50,16 +50,12 @@ def arguments_of(name: str, call: Jvm, refusals: Refusals) -> tuple[list[Jvm], O
             return items(function.children()), ()
 
 
-def _rank(call: Jvm, refusals: Refusals) -> float:
-    """The rank that a percentile has, from 0 to 1; the optimizer has made a constant of it."""
-    rank = call.aggregateFunction().percentageExpression()
-    if kind(rank.dataType()) == "ArrayType":
-        refusals.refuse(
-            f"the array of ranks in {refusals.text(call)}",
-            "its answer is an array, and Headrace keeps no columns of that type",
-            "write one percentile for each rank",
-        )
-    return float(rank.value())
+def _rank(call: Jvm) -> float:
+    """The rank that a percentile has, from 0 to 1; the optimizer has made a constant of it.
+
+    Where it is an array, so is the answer, and that has been refused as a type.
+    """
+    return float(call.aggregateFunction().percentageExpression().value())
 
 
 def _listed(call: Jvm, refusals: Refusals) -> tuple[list[Jvm], Options]:
