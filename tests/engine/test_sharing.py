@@ -212,6 +212,7 @@ def _query_over_joins(rng: random.Random) -> str:
     if rng.random() < 0.25:
         return f"SELECT {', '.join(['o.id', *keys])} FROM {JOINS[tables]}{where}"
     values = ["COUNT(*) AS n", "SUM(o.price) AS p", "MIN(o.price) AS low", "COUNT(DISTINCT o.shop) AS shops"]
+    values += [f"PERCENTILE_CONT({p}) WITHIN GROUP (ORDER BY o.day) AS q{i}" for i, p in enumerate((0.25, 0.5))]
     named = ", ".join([*(f"{key} AS k{i}" for i, key in enumerate(keys)), *rng.sample(values, rng.randint(1, 2))])
     return f"SELECT {named} FROM {JOINS[tables]}{where} GROUP BY {', '.join(keys)}"
 

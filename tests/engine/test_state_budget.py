@@ -43,6 +43,9 @@ QUERIES = {
     "GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
     "inner_distinct": "SELECT s.city, SUM(t.n) AS n, MAX(t.low) AS low FROM shops s JOIN (SELECT shop, "
     "COUNT(DISTINCT day) AS n, MIN(price) AS low FROM orders GROUP BY shop) t ON t.shop = s.id GROUP BY s.city",
+    "inner_places": "SELECT s.city, SUM(t.m) AS m, MAX(t.d) AS d, MAX(t.c) AS c FROM shops s JOIN (SELECT shop, "
+    "MEDIAN(day) AS m, MEDIAN(DISTINCT day) AS d, MODE(shop) AS c FROM orders GROUP BY shop) t ON t.shop = s.id "
+    "GROUP BY s.city",
     "doubles": "SELECT o.day, AVG(CAST(o.price AS DOUBLE) * i.units) AS a, STDDEV(i.units) AS d, "
     "COUNT(DISTINCT i.what) AS w FROM orders o JOIN items i ON i.order_id = o.id GROUP BY o.day",
     "total": "SELECT COUNT(*) AS n FROM orders o JOIN shops s ON o.shop = s.id "

@@ -114,7 +114,8 @@ def test_rows_whose_squares_are_no_numbers_are_bad_rows(spark: SparkSession, tmp
 def test_over_foreign_keys_they_are_kept_and_over_other_joins_refused(spark: SparkSession, tmp_path: Path) -> None:
     sql = (
         "SELECT kind, STDDEV(units * price) AS s, SUM(DISTINCT units) AS d, AVG(DISTINCT price) AS a, "
-        "COUNT(DISTINCT units, price) FILTER (WHERE units > 0) AS n, BOOL_OR(units > price) AS b "
+        "COUNT(DISTINCT units, price) FILTER (WHERE units > 0) AS n, BOOL_OR(units > price) AS b, "
+        "CORR(units, price) AS c, MEDIAN(units * price) AS m, BIT_XOR(units) AS x, MAX_BY(price, units * price) AS y "
         "FROM sale JOIN item ON item_id = id GROUP BY kind"
     )
     rng, oracle = np.random.default_rng(5), Oracle(spark)
@@ -148,7 +149,8 @@ def test_over_foreign_keys_they_are_kept_and_over_other_joins_refused(spark: Spa
                 }
             )
         engine.table("other", "units INT, y DOUBLE")
-        for call in ("STDDEV(y)", "SUM(DISTINCT y)", "AVG(DISTINCT y)", "COUNT(DISTINCT y, item_id)"):
+        others = ("CORR(y, item_id)", "MEDIAN(y)", "MODE(y)", "MAX_BY(y, item_id)", "BIT_XOR(item_id)")
+        for call in ("STDDEV(y)", "SUM(DISTINCT y)", "AVG(DISTINCT y)", "COUNT(DISTINCT y, item_id)", *others):
             with pytest.raises(UnsupportedSQLError, match="over joins by sums") as refusal:
                 engine.view("w", f"SELECT {call} AS c FROM sale JOIN other USING (units)", strategy="factorized")
             assert "foreign-key" in refusal.value.way_out
@@ -161,3 +163,27 @@ def test_a_setting_of_old_times_is_refused(spark: SparkSession, tmp_path: Path) 
         with pytest.raises(UnsupportedSQLError, match=r"VAR_SAMP\(x\) cannot .*legacy.statisticalAggregate"):
             engine.view("v", "SELECT VAR_SAMP(x) AS v FROM t")
         engine.view("p", "SELECT VAR_POP(x) AS v FROM t")
+
+
+def test_what_spark_leaves_to_chance_is_defined_and_the_same_however_rows_come(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sql = (
+        "SELECT FIRST(x) AS f, ANY_VALUE(x) AS a, LAST(x) AS l, MODE(x) AS m, MAX_BY(x, y) AS b, MIN_BY(x, y) AS c, "
+        "LISTAGG(s) AS t, LISTAGG(s, '-') WITHIN GROUP (ORDER BY y) AS u, "
+        "APPROX_COUNT_DISTINCT(x, 0.3) AS d, PERCENTILE_APPROX(x, 0.5, 100) AS p FROM t"
+    )
+    rows = [(x, x % 2, f"{x % 7}") for x in range(60)] + [(None, 1, None), (None, 0, None)]
+    expected = {"f": 0, "a": 0, "l": 59, "m": 0, "b": 59, "c": None, "d": 60, "p": 29}
+    expected["t"] = "".join(sorted(s for *_, s in rows if s))
+    expected["u"] = "-".join(s for _, s in sorted((y, s) for _, y, s in rows if s))
+    for number in range(2):
+        random.Random(number).shuffle(rows)
+        with hr.Engine(spark, tmp_path / f"s{number}", executor="inline", buckets=2) as engine:
+            engine.table("t", "x INT, y INT, s STRING")
+            view = engine.view("v", sql)
+            for at in range(0, len(rows), 20):
+                columns = zip(*rows[at : at + 20], strict=True)
+                named = {name: list(column) for name, column in zip("xys", columns, strict=True)}
+                engine.apply({"t": pa.table(named)})
+            assert view.to_arrow().to_pylist() == [expected]

@@ -24,7 +24,10 @@ START = datetime(2024, 3, 10, 6, tzinfo=UTC)  # an hour before New York loses on
 DELAY = timedelta(minutes=10)
 W = hr.tumbling("t", "ts", "10 minutes")
 SLIDING = hr.sliding("t", "ts", "10 minutes", "4 minutes", offset="1 minute")
-AGGREGATES = "COUNT(*) AS n, SUM(amount) AS total, MIN(amount) AS low, MAX(shop) AS last, COUNT(DISTINCT amount) AS d"
+AGGREGATES = (
+    "COUNT(*) AS n, SUM(amount) AS total, MIN(amount) AS low, MAX(shop) AS last, COUNT(DISTINCT amount) AS d, "
+    "MEDIAN(amount) AS mid, MAX_BY(shop, id) AS latest"
+)
 BY_WINDOW = f"SELECT {W.start} AS start, {W.end} AS end, {AGGREGATES} FROM t GROUP BY {W}"
 BY_SHOP = f"SELECT {W.end} AS end, shop, {AGGREGATES} FROM t GROUP BY shop, {W} HAVING COUNT(*) > 1 ORDER BY end, shop"
 BY_SLIDING = f"SELECT {SLIDING.start} AS start, {SLIDING.end} AS end, {AGGREGATES} FROM t GROUP BY {SLIDING}"

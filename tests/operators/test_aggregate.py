@@ -256,8 +256,8 @@ def check_live(view: Kept, rows: Counter) -> None:
     there = [row for row, n in rows.items() if n]
     width = len(view.layout.plan.keys)
     assert view.live[GROUPS] == len({row[:width] for row in there})
-    for name, arguments in view.layout.values.items():
-        found = [(row[:width], *(shown(row[len(KEYS) + argument]) for argument in arguments)) for row in there]
+    for name, arranged in view.layout.values.items():
+        found = [(row[:width], *(shown(row[len(KEYS) + argument]) for argument in arranged.arguments)) for row in there]
         assert view.live[name] == len({entry for entry in found if None not in entry[1:]})
 
 

@@ -183,3 +183,82 @@ def test_values_whose_squares_cannot_be_taken_away_again_are_refused(wrong):
     assert not_summable(layout, rows) == {1: reason}
     with pytest.raises(ArithmeticOverflowError, match=r"whose squares the view sums \(in 1 of"):
         deltas(layout, rows, group_words(layout, rows))
+
+
+RELATED = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2", "regr_sxy")
+MOMENTS = ("scatter", "skewness", "kurtosis", "var_samp_distinct", "skewness_distinct", "kurtosis_distinct")
+
+
+def moments_layout() -> ViewLayout:
+    arguments = (column("x", DOUBLE, True), column("y", DOUBLE, True))
+    aggregates = [Aggregate(f, 0, DOUBLE, f"{f}(x, y)", (1,)) for f in RELATED]
+    aggregates += [Aggregate(f, 0, DOUBLE, f"{f}(x)") for f in MOMENTS]
+    return ViewLayout(ViewPlan(TableRows("t"), Shape.TOTAL, (), arguments, tuple(aggregates), None, ()), seed=2)
+
+
+def exact_moments(rows: list[tuple[float, float]]) -> list[float | None]:
+    """The definitions, in exact arithmetic up to the last root."""
+    n = len(rows)
+    if not n:
+        return [None] * (len(RELATED) + len(MOMENTS))
+    x, y = ([Fraction(value) for value in column] for column in zip(*rows, strict=True))
+    mean, other = sum(x) / n, sum(y) / n
+    xx, yy = sum((a - mean) ** 2 for a in x), sum((b - other) ** 2 for b in y)
+    xy = sum((a - mean) * (b - other) for a, b in zip(x, y, strict=True))
+    slope = xy / yy if yy else None
+    out: list[Fraction | float | None] = [
+        xy / n,
+        xy / (n - 1) if n > 1 else None,
+        float(xy) / math.sqrt(xx) / math.sqrt(yy) if xx and yy else None,
+        slope,
+        None if slope is None else mean - slope * other,
+        None if not yy else xy * xy / xx / yy if xx else Fraction(1),
+        xy,
+        xx,
+    ]
+    for values in (x, sorted(set(x))):
+        m, middle = len(values), sum(values) / len(values)
+        second, third, fourth = (sum((a - middle) ** k for a in values) for k in (2, 3, 4))
+        if values is not x:
+            out.append(second / (m - 1) if m > 1 else None)
+        out.append(math.sqrt(m) * float(third) / float(second) ** 1.5 if second else None)
+        out.append(m * fourth / second**2 - 3 if second else None)
+    return [value if value is None else float(value) for value in out]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("mean", [0.0, 1e6, -1e9])
+def test_moments_and_regressions_are_those_of_exact_arithmetic(seed: int, mean: float) -> None:
+    choose = random.Random(seed)
+    kept, there = Kept(moments_layout()), list[tuple[float, float]]()
+
+    def step(changes: list[tuple[tuple[float, float], int]]) -> None:
+        x, y = zip(*(row for row, _ in changes), strict=True)
+        columns = [pa.array(x, pa.float64()), pa.array(y, pa.float64())]
+        rows = Evaluated([], columns, np.array([n for _, n in changes], np.int64), np.arange(len(changes)))
+        arrived = deltas(kept.layout, rows, group_words(kept.layout, rows))
+        done = maintain(kept.layout, kept.state, {name: [run] for name, run in arrived.items()})
+        for name, run in done.runs.items():
+            kept.state[name] += [run] if run.rows else []
+
+    for _ in range(12):
+        coming = [(mean + choose.randint(-40, 40) / 8, choose.uniform(-3, 3)) for _ in range(choose.randint(1, 6))]
+        leaving = choose.sample(there, min(len(there), choose.randint(0, 7)))
+        for row in leaving:
+            there.remove(row)
+        there += coming
+        step([*((row, 1) for row in coming), *((row, -1) for row in leaving)])
+        # What is subtracted from a mean loses the digits of the mean: an intercept is as good as its slope.
+        tolerance = 1e-9 + abs(mean) * 1e-13
+        for found, right in zip(kept.shown(), exact_moments(there), strict=True):
+            assert (found is None) == (right is None)
+            assert found is None or found == pytest.approx(right, rel=1e-11, abs=tolerance)
+
+
+def test_powers_that_would_be_infinite_are_refused_with_the_power() -> None:
+    for function, largest, power in (("kurtosis", 1e60, "fourth powers"), ("skewness", 1e85, "cubes")):
+        layout = layout_of(function)
+        rows = Evaluated([], [pa.array([largest, 2 * largest])], np.ones(2, np.int64), np.arange(2))
+        ((row, reason),) = not_summable(layout, rows).items()
+        assert row == 1
+        assert power in reason

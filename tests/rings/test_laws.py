@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.rings import Compensated, Integer, Payload, Product, Relational, Vector
+from headrace.rings import Compensated, Integer, Parity, Payload, Product, Relational, Vector
 from headrace.rings.mixed import MixedCovariance
 from headrace.testing import check_ring
 
@@ -22,6 +22,8 @@ RINGS = [
     Product((Integer(1), Compensated(), Integer(2))),
     Relational(),
     Product((Product((Integer(1), Compensated())), Compensated())),
+    Parity(),
+    Product((Parity(), Integer(1))),
     Vector(3),
     Vector(0),
     MixedCovariance(0, 2),

@@ -14,17 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.operators.asked import PERCENTILES, POWERS, SQUARED, plain
 from headrace.operators.distinct import changed_values, with_distinct
-from headrace.operators.extremes import extreme_values
-from headrace.operators.finish import finish, group_columns
+from headrace.operators.finish import finish, group_columns, value_of
+from headrace.operators.frequency import moved_values
 from headrace.operators.kernel import Reduced, State, ViewChange
-from headrace.operators.layout import GROUPS, SPREADS, Component, ViewLayout, ordered
+from headrace.operators.layout import GROUPS, Component, ViewLayout, ordered
+from headrace.operators.looked_up import as_sets, look_up, nothing
+from headrace.operators.place import with_places
 from headrace.plan.view import Shape
 from headrace.relation import kernels
 from headrace.relation.arrangement import alive, lookup, pieces, scan
 from headrace.relation.columns import whole
-from headrace.relation.run import Run, Values, merge, take_values
-from headrace.relation.runset import AnyRun, as_set
+from headrace.relation.run import Run, merge, take_values
+from headrace.relation.runset import AnyRun
 from headrace.rings import COUNT, Payload, take
 
 
@@ -33,27 +36,26 @@ def maintain(layout: ViewLayout, state: State, incoming: Mapping[str, Sequence[R
     touched = merge(layout.ring, list(incoming[GROUPS]), keep_zeros=True)
     values = changed_values(layout, state, incoming)
     touched = with_distinct(layout, touched, values)
+    earlier = as_sets(state)
     before = lookup(layout.ring, state[GROUPS], touched.words)
+    moved = {name: changed.delta for name, changed in values.items()}
+    live = {name: changed.growth for name, changed in values.items()}
+    for name, argument in layout.frequencies.items():
+        if ordered(argument) in values:
+            moved[name] = moved_values(layout, values[ordered(argument)])
+            live[name] = int(moved[name].payload[0].sum())
+    later = {name: runs.with_run(moved[name]) if name in moved else runs for name, runs in earlier.items()}
+    touched = with_places(layout, touched, before, values, later)
     after = layout.ring.add(before, touched.payload)
     was, now = alive(before), alive(after)
     touched, after = _without_residue(layout, touched, before, after, was & ~now)
-    runs = {GROUPS: touched.take(~layout.ring.is_zero(touched.payload))}
-    old: Values = {}
-    new: Values = {}
+    runs = {GROUPS: touched.take(~layout.ring.is_zero(touched.payload)), **moved}
+    live[GROUPS] = int(now.sum()) - int(was.sum())
+    old = look_up(layout, earlier, touched.words, before)
+    new = look_up(layout, later, touched.words, after)
     changed = was != now
-    live = {GROUPS: int(now.sum()) - int(was.sum())}
-    for name, moved in values.items():
-        runs[name] = moved.delta
-        live[name] = moved.growth
-    for argument in layout.extremes:
-        name = ordered(argument)
-        later = as_set(state[name]).with_run(values[name].delta) if name in values else state[name]
-        kind = layout.plan.arguments[argument].type
-        for function in extreme_functions(layout, argument):
-            column = f"{function}{argument}"
-            old[column] = extreme_values(state[name], touched.words, kind, smallest=function == "min")
-            new[column] = extreme_values(later, touched.words, kind, smallest=function == "min")
-            changed |= _differ(old[column], new[column])
+    for name, array in old.items():
+        changed |= _differ(array, new[name])
     changed |= was & now & ~_same_sums(layout, before, after)
     summary = _counted(layout, before, after, changed)
     if not changed.any():
@@ -88,13 +90,11 @@ def net_change(layout: ViewLayout, changes: Sequence[AnyRun]) -> ViewChange:
     columns = [np.concatenate([run.payload[i] for run in changes]) for i in range(2 * width)]
     before, after = take(tuple(columns[:width]), first[:groups]), take(tuple(columns[width:]), last)
     changed = (alive(before) != alive(after)) | ~_same_sums(layout, before, after)
-    for argument in layout.extremes:
-        for function in extreme_functions(layout, argument):
-            old, new = (
-                pa.concat_arrays([whole(run.values[f"{side}_{function}{argument}"]) for run in changes])
-                for side in ("old", "new")
-            )
-            changed |= _differ(old.take(pa.array(first[:groups])), new.take(pa.array(last)))
+    for name in layout.looked_up:
+        old, new = (
+            pa.concat_arrays([whole(run.values[f"{side}_{name}"]) for run in changes]) for side in ("old", "new")
+        )
+        changed |= _differ(old.take(pa.array(first[:groups])), new.take(pa.array(last)))
     return _counted(layout, before, after, changed)
 
 
@@ -133,13 +133,8 @@ def read_pieces(layout: ViewLayout, state: State, rows: int) -> Iterator[pa.Tabl
 
 def _read_groups(layout: ViewLayout, state: State, run: Run) -> pa.Table:
     run = run.take(alive(run.payload))
-    extremes = {}
-    for argument in layout.extremes:
-        for function in extreme_functions(layout, argument):
-            kind = layout.plan.arguments[argument].type
-            runs = state[ordered(argument)]
-            extremes[function, argument] = extreme_values(runs, run.words, kind, smallest=function == "min")
-    return finish(layout, group_columns(layout, run), run.payload, extremes)
+    found = look_up(layout, as_sets(state), run.words, run.payload)
+    return finish(layout, group_columns(layout, run), run.payload, found)
 
 
 def read_changes(layout: ViewLayout, changes: Run) -> tuple[pa.Table, pa.Table]:
@@ -150,12 +145,8 @@ def read_changes(layout: ViewLayout, changes: Run) -> tuple[pa.Table, pa.Table]:
         there = np.flatnonzero(alive(payload))
         values = take_values(changes.values, there)
         run = Run(np.ascontiguousarray(changes.words[:, there]), take(payload, there), values)
-        extremes = {
-            (function, argument): values[f"{side}_{function}{argument}"]
-            for argument in layout.extremes
-            for function in extreme_functions(layout, argument)
-        }
-        sides.append(finish(layout, group_columns(layout, run), run.payload, extremes))
+        found = {name: values[f"{side}_{name}"] for name in layout.looked_up}
+        sides.append(finish(layout, group_columns(layout, run), run.payload, found))
     return sides[0], sides[1]
 
 
@@ -184,25 +175,19 @@ def _shown(groups: pa.Table) -> pa.Table:
 
 def empty_total(layout: ViewLayout) -> pa.Table:
     """The one row of a view without GROUP BY over no rows: counts are 0, everything else is NULL."""
-    extremes = {
-        (function, argument): pa.nulls(1, layout.plan.arguments[argument].type.arrow)
-        for argument in layout.extremes
-        for function in extreme_functions(layout, argument)
-    }
-    return finish(layout, [], layout.ring.zeros(1), extremes)
-
-
-def extreme_functions(layout: ViewLayout, argument: int) -> list[str]:
-    """Which of MIN and MAX the view computes of an argument."""
-    found = layout.functions(argument)
-    return [function for function in ("min", "max") if function in found]
+    return finish(layout, [], layout.ring.zeros(1), nothing(layout, 1))
 
 
 def _same_sums(layout: ViewLayout, before: Payload, after: Payload) -> NDArray[np.bool_]:
     """Tell which groups have the same values in every component that the view shows."""
     same = np.ones(len(before[0]), bool)
-    pairs = zip(layout.components, layout.ring.split(before), layout.ring.split(after), strict=True)
-    for part, old, new in pairs:
+    sides = layout.ring.split(before), layout.ring.split(after)
+    for one in layout.plan.aggregates:
+        if plain(one.function) in PERCENTILES:  # a place moves far more often than the value at it changes
+            same &= ~_differ(*(value_of(layout, one, side) for side in sides))
+    for part, old, new in zip(layout.components, *sides, strict=True):
+        if part.role == "place":
+            continue
         if part.ring == COUNT and not _count_shown(layout, part):
             same &= (old[0] > 0) == (new[0] > 0)  # this count only decides whether a sum is NULL
             continue
@@ -215,19 +200,21 @@ def _same_sums(layout: ViewLayout, before: Payload, after: Payload) -> NDArray[n
 
 def _count_shown(layout: ViewLayout, part: Component) -> bool:
     """Whether some aggregate shows this count of rows or of values; a sum of integers is no count."""
-    counted = {"count", "avg"} | SPREADS
+    counted = {"count", "avg", *POWERS}
     if part.role == "rows":  # it stands for the count of every argument that is never NULL
         return layout.plan.shape is Shape.ROWS or any(
-            a.function in counted and (a.argument is None or layout.component("present", a.argument) is None)
+            a.function in counted | SQUARED.keys()
+            and (a.argument is None or layout.component("present", a.argument) is None)
             for a in layout.plan.aggregates
         )
     assert part.argument is not None
     if part.role == "complete":
         return False
     if part.role == "present":
-        return bool(layout.functions(part.argument) & counted)
+        related = (a for a in layout.plan.aggregates if a.function in SQUARED)
+        return bool(layout.functions(part.argument) & counted) or part.argument in {a.argument for a in related}
     if part.role == "distinct":
-        return bool(part.others) or bool(layout.functions(part.argument) & {"count_distinct", "avg_distinct"})
+        return bool(part.others) or bool(layout.functions(part.argument) & {f"{name}_distinct" for name in counted})
     return True
 
 

@@ -1,7 +1,8 @@
 """Final groups: windows of time that no row can change any more leave the state, and stay readable as values.
 
 One of the keys of a group is a time; the group is over once that time is not after a given moment. A closed group needs
-no ordered arrangement for its MIN and MAX: both are looked up once, when it closes, and stored beside its payload.
+no arrangement of its values: MIN, MAX and what else is looked up there is looked up once, when it closes, and stored
+beside its payload.
 Apart from that, closing only takes entries out of runs.
 """
 
@@ -14,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.operators.aggregate import extreme_functions
-from headrace.operators.extremes import extreme_values
 from headrace.operators.finish import finish, group_columns
 from headrace.operators.kernel import State
-from headrace.operators.layout import GROUPS, ViewLayout, ordered
+from headrace.operators.layout import GROUPS, ViewLayout
+from headrace.operators.looked_up import as_sets, look_up
 from headrace.relation.arrangement import alive, pieces
 from headrace.relation.kernels import Words
 from headrace.relation.keys import fixed_values, validity
@@ -70,11 +70,7 @@ def close(closing: Closing, state: State, until: int, step: int) -> Closed | Non
     sums = {part: merge(layout.arrangements[part], runs) for part, runs in leaving.items() if runs}
     gone = {part: int(alive(run.payload).sum()) for part, run in sums.items()}
     groups = sums[GROUPS].take(alive(sums[GROUPS].payload))
-    values = dict(groups.values)
-    for argument in layout.extremes:
-        for function in extreme_functions(layout, argument):
-            kind, runs = layout.plan.arguments[argument].type, state[ordered(argument)]
-            values[f"{function}{argument}"] = extreme_values(runs, groups.words, kind, smallest=function == "min")
+    values = dict(groups.values) | look_up(layout, as_sets(state), groups.words, groups.payload)
     values[STEP] = pa.array(np.full(groups.rows, step, np.int64))
     return Closed(Run(groups.words, groups.payload, values), rests, gone)
 
@@ -84,10 +80,6 @@ def read_closed(layout: ViewLayout, runs: Sequence[AnyRun], rows: int, since: in
     for run in pieces(layout.ring, runs, rows):
         if since:
             run = run.take(np.flatnonzero(run.values[STEP].to_numpy() > since))
-        extremes = {
-            (function, argument): run.values[f"{function}{argument}"]
-            for argument in layout.extremes
-            for function in extreme_functions(layout, argument)
-        }
-        groups = finish(layout, group_columns(layout, run), run.payload, extremes)
+        found = {name: run.values[name] for name in layout.looked_up}
+        groups = finish(layout, group_columns(layout, run), run.payload, found)
         yield groups.append_column(STEP, run.values[STEP])

@@ -3,7 +3,7 @@
 The number of distinct values of a group is not a sum over its rows, but it is a sum over its values: a value adds one
 when its count becomes positive, and subtracts one when its count is no longer positive. So the old counts of the
 changed values are looked up in the ordered arrangement that MIN and MAX use, and the difference goes into the payload
-of the group. SUM(DISTINCT x) adds the value itself in the same way.
+of the group. SUM(DISTINCT x) adds the value itself in the same way, and STDDEV(DISTINCT x) its square, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.operators.asked import SUMS
 from headrace.operators.delta import lift_values
 from headrace.operators.kernel import State
-from headrace.operators.layout import ViewLayout
+from headrace.operators.layout import Behind, ViewLayout
 from headrace.relation.keys import values_of_words
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import AnyRun, as_set
 from headrace.rings import COUNT
+
+_SUMMED = {f"distinct_{name}": power for power, name in enumerate(SUMS, 1)} | {"distinct_parity": 1}
 
 
 @dataclass(frozen=True)
@@ -61,18 +64,24 @@ def with_distinct(layout: ViewLayout, touched: Run, values: Mapping[str, Changed
     """Add the changes of COUNT(DISTINCT) and SUM(DISTINCT) to the payloads of the touched groups."""
     parts = layout.ring.split(touched.payload)
     for name, changed in values.items():
-        first, *others = layout.values[name]
+        arranged = layout.values[name]
+        first, *others = arranged.arguments
         counted = layout.component("distinct", first, tuple(others))
-        if counted is None:
+        if counted is None or arranged.behind not in (Behind.VALUE, Behind.COMBINATION):
             continue
         group, beyond = touched.find(np.ascontiguousarray(changed.delta.words[: layout.keys.width]))
         assert (group < beyond).all(), "a changed value comes from a changed row, and that has touched its group"
         parts[counted] = COUNT.sum_by((changed.came,), group, touched.rows)
-        summed = layout.component("distinct_sum", first)
-        if summed is not None and not others:
-            ring, kind = layout.components[summed].ring, layout.plan.arguments[first].type
-            numbers = values_of_words(changed.delta.words[layout.keys.width :], kind, None)
-            parts[summed] = ring.sum_by(lift_values(ring, numbers, kind, changed.came), group, touched.rows)
+        summed = [] if others else [(power, layout.component(role, first)) for role, power in _SUMMED.items()]
+        if not any(at is not None for _, at in summed):
+            continue
+        kind = layout.plan.arguments[first].type
+        numbers = values_of_words(changed.delta.words[layout.keys.width :], kind, None)
+        for power, at in summed:
+            if at is not None:
+                ring = layout.components[at].ring
+                lifted = lift_values(ring, numbers, kind, changed.came, power=power)
+                parts[at] = ring.sum_by(lifted, group, touched.rows)
     return Run(touched.words, layout.ring.join(parts), touched.values)
 
 

@@ -22,15 +22,20 @@ from headrace.relation.types import SqlType
 
 def extreme_values(runs: Sequence[AnyRun], groups: Words, kind: SqlType, *, smallest: bool) -> pa.Array:
     """Find MIN (or MAX) of each group as an Arrow array; NULL where no value is alive."""
-    words, found = _extreme_words(as_set(runs), groups, kind, smallest)
+    words, found = extreme_words(as_set(runs), groups, 2 if kind.precision > 18 else 1, smallest)
     if kind.kind == "string":
         return strings_of_words(words, ~found)
     return values_of_words(words, kind, ~found)
 
 
-def _extreme_words(runs: RunSet, groups: Words, kind: SqlType, smallest: bool) -> tuple[Words, NDArray[np.bool_]]:
+def extreme_words(runs: RunSet, groups: Words, narrow: int, smallest: bool) -> tuple[Words, NDArray[np.bool_]]:
+    """Find the words behind each group (or longer beginning of keys) in its first or last live entry, 0 if it has none.
+
+    Parameters
+    ----------
+    narrow : how many words there are where no run tells.
+    """
     depth, m = groups.shape
-    narrow = 2 if kind.precision > 18 else 1
     width = max((run.words.shape[0] for run in runs), default=depth + narrow)
     out, found = np.zeros((width - depth, m), np.uint64), np.zeros(m, bool)
     first = leading(runs, runs.find(groups), 1, depth=depth, end=not smallest)

@@ -6,23 +6,22 @@ that no longer fits its SQL type is an error, as in Spark's ANSI mode, and never
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import ArithmeticOverflowError
+from headrace.operators.asked import LOOKED_UP, PERCENTILES, POWERS, SQUARED, SUMS, is_distinct, plain
 from headrace.operators.average import decimal_averages, double_averages
-from headrace.operators.layout import DISTINCT, SPREADS, ViewLayout
-from headrace.operators.variance import spread
+from headrace.operators.layout import ViewLayout
+from headrace.operators.looked_up import Found
+from headrace.operators.moments import moment, related
+from headrace.operators.place import percentile
 from headrace.plan.view import IN_RING, Aggregate
 from headrace.relation.keys import bitmap, decimals_of_halves
 from headrace.relation.run import Run
 from headrace.relation.types import SqlType
 from headrace.rings import Compensated, Integer, Payload
-
-Extremes = Mapping[tuple[str, int], pa.Array]
 
 
 def group_columns(layout: ViewLayout, run: Run) -> list[pa.Array]:
@@ -33,45 +32,58 @@ def group_columns(layout: ViewLayout, run: Run) -> list[pa.Array]:
     return [run.values[f"k{i}"] if column is None else column for i, column in enumerate(decoded)]
 
 
-def finish(layout: ViewLayout, keys: list[pa.Array], payload: Payload, extremes: Extremes) -> pa.Table:
+def finish(layout: ViewLayout, keys: list[pa.Array], payload: Payload, found: Found) -> pa.Table:
     """Make the columns k0.. and a0.. of groups from their keys and payloads."""
     columns = {f"k{i}": key for i, key in enumerate(keys)}
     parts = layout.ring.split(payload)
     for i, aggregate in enumerate(layout.plan.aggregates):
-        columns[f"a{i}"] = _finish_one(layout, aggregate, parts, extremes)
+        known = aggregate.function in LOOKED_UP
+        columns[f"a{i}"] = found[layout.column_of(i)] if known else value_of(layout, aggregate, parts)
     # A view without columns of its own (SELECT 1 ... GROUP BY s) still has rows.
     columns["__rows"] = pa.array(parts[0][0])
     return pa.table(columns)
 
 
-def _finish_one(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], extremes: Extremes) -> pa.Array:
-    index, function = aggregate.argument, aggregate.function
-    if function in ("min", "max"):
-        assert index is not None
-        return extremes[function, index]
+def value_of(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload]) -> pa.Array:
+    """The SQL values of an aggregate that follows from payloads alone, which are given part by part."""
+    index, function = aggregate.argument, plain(aggregate.function)
     if function == IN_RING:
         return _in_ring(layout, aggregate, parts)
-    counted, summed = ("distinct", "distinct_sum") if function in DISTINCT else ("present", "sum")
-    count_at = None if index is None else layout.component(counted, index, aggregate.others)
+    if function in PERCENTILES:
+        return percentile(layout, aggregate, parts[layout.components.index(layout.place(aggregate))])
+    prefix = "distinct_" if is_distinct(aggregate.function) else ""
+    counted, others = ("distinct", aggregate.others) if prefix else ("present", ())
+    count_at = None if index is None else layout.component(counted, index, others)
     count: NDArray[np.int64] = parts[0 if count_at is None else count_at][0].astype(np.int64)
-    if function in ("count", "count_distinct"):
+    if function == "count":
         return pa.array(count)
     assert index is not None
-    sum_at = layout.component(summed, index)
-    assert sum_at is not None
+    if function in POWERS:
+        sums = [parts[layout.required(prefix + role, index)] for role in SUMS[: POWERS[function]]]
+        return moment(function, count, sums)
+    if function in SQUARED:
+        return _related(layout, aggregate, parts, count)
+    if function == "bit_xor":
+        (words,) = parts[layout.required(f"{prefix}parity", index)]
+        return pa.array(words.view(np.int64).astype(aggregate.type.arrow.to_pandas_dtype()), mask=count <= 0)
+    sum_at = layout.required(f"{prefix}sum", index)
     ring = layout.components[sum_at].ring
-    if function in SPREADS:
-        squares_at = layout.component("squares", index)
-        assert squares_at is not None
-        assert isinstance(ring, Compensated)
-        return spread(function, ring, count, parts[sum_at], parts[squares_at])
-    averaged = function in ("avg", "avg_distinct")
     if isinstance(ring, Compensated):
-        return _double(aggregate, ring.values(parts[sum_at]), count, averaged)
+        return _double(aggregate, ring.values(parts[sum_at]), count, function == "avg")
     assert isinstance(ring, Integer)
-    if not averaged:
+    if function != "avg":
         return exact_sum(aggregate, ring, parts[sum_at], count == 0)
     return _exact_average(aggregate, ring, parts[sum_at], count, layout.plan.arguments[index].type.scale)
+
+
+def _related(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload], count: NDArray[np.int64]) -> pa.Array:
+    """CORR and its kin, from the sums of two numbers, of their product and of the squares that it needs."""
+    left, (right,) = aggregate.argument, aggregate.others
+    squares = {i: layout.component("squares", i) for i in (left, right)}
+    sides = [(parts[layout.required("sum", i)], None if at is None else parts[at]) for i, at in squares.items()]
+    sides = sides if len(sides) == 2 else sides * 2  # of a number with itself
+    product = parts[layout.required("cross", left, aggregate.others)]
+    return related(aggregate.function, count, sides[0], sides[1], product)
 
 
 def _in_ring(layout: ViewLayout, aggregate: Aggregate, parts: list[Payload]) -> pa.Array:

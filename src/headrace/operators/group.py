@@ -90,12 +90,13 @@ class GroupLayout(OperatorLayout):
         return partial(self._lead, partition=places)
 
     def come_again(self, part: str, run: Run) -> Run:
-        # The numbers of distinct values follow from the values, when these come.
-        distinct = [i for i, one in enumerate(self.view.components) if one.role.startswith("distinct")]
-        if part != self.part(GROUPS) or not distinct:
+        # What follows from the values of a group follows when these come.
+        if part in {self.part(name) for name in self.view.frequencies}:
+            return run.take(np.zeros(0, np.int64))
+        if part != self.part(GROUPS) or not self.view.derived:
             return run
         parts = self.view.ring.split(run.payload)
-        for i in distinct:
+        for i in self.view.derived:
             parts[i] = self.view.components[i].ring.zeros(run.rows)
         return Run(run.words, self.view.ring.join(parts), run.values)
 

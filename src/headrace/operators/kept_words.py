@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.explain.report import Arrangement, Subject
+from headrace.operators.asked import DISTINCT, PERCENTILES, plain
 from headrace.operators.group import GroupLayout
 from headrace.operators.join import JoinLayout
-from headrace.operators.layout import DISTINCT, GROUPS
+from headrace.operators.layout import GROUPS, Arranged, Behind
 from headrace.operators.naming import Naming, key_words, payload_words
 from headrace.operators.not_in import NotInLayout
 from headrace.operators.over import OverLayout
@@ -18,6 +19,17 @@ from headrace.plan.tree import Join
 from headrace.plan.view import Shape
 
 SIDES = ("left", "right")
+_NAMES = {
+    Behind.VALUE: "values",
+    Behind.COMBINATION: "combinations",
+    Behind.PAIR: "pairs",
+    Behind.BIT: "bits",
+}
+_WHY = {
+    Behind.COMBINATION: "DISTINCT counts a value as long as any row has it",
+    Behind.PAIR: "in the order of the first, so that what stands beside the least or the greatest is found at the ends",
+    Behind.BIT: "BIT_AND and BIT_OR ask how many values of a group have a bit",
+}
 
 
 @dataclass(frozen=True)
@@ -68,16 +80,19 @@ def _kept(kernel: TreeView, naming: Naming, number: int) -> Iterator[tuple[str, 
 
 def _kept_groups(naming: Naming, layout: GroupLayout) -> Iterator[tuple[str, str, str, str, str]]:
     view = naming.groups(layout)
-    for plain in view.arrangements:
-        part, keys = layout.part(plain), key_words(view, plain)
-        if plain == GROUPS:
+    for one in view.arrangements:
+        part, keys = layout.part(one), key_words(view, one)
+        if one == GROUPS:
             name = "rows" if view.plan.shape is Shape.ROWS else "groups"
             yield part, name, keys, payload_words(view), _why_groups(layout)
             continue
-        arguments = view.values[plain]
-        names = ", ".join(str(view.plan.arguments[i]) for i in arguments)
-        name = f"{'values' if len(arguments) == 1 else 'combinations'} of {names}"
-        yield part, name, keys, "count", _why_values(layout, arguments)
+        if one in view.frequencies:
+            name = f"frequencies of {view.plan.arguments[view.frequencies[one]]}"
+            yield part, name, keys, "count", "MODE is the first of these; when it leaves, the next one"
+            continue
+        arranged = view.values[one]
+        names = ", ".join(str(view.plan.arguments[i]) for i in arranged.arguments)
+        yield part, f"{_NAMES[arranged.behind]} of {names}", keys, "count", _why_values(layout, arranged)
 
 
 def not_kept(kernel: TreeView, number: int) -> Iterator[NotKept]:
@@ -103,14 +118,21 @@ def _why_groups(layout: GroupLayout) -> str:
     return "what a changed group was is taken back, and what it is now is given"
 
 
-def _why_values(layout: GroupLayout, arguments: tuple[int, ...]) -> str:
-    functions = layout.view.functions(arguments[0]) if len(arguments) == 1 else frozenset({"count_distinct"})
-    said = []
+def _why_values(layout: GroupLayout, arranged: Arranged) -> str:
+    if arranged.behind in _WHY:
+        return _WHY[arranged.behind]
+    functions, said = layout.view.functions(arranged.arguments[0]), []
     if functions & {"min", "max"}:
         said.append("when the first value leaves, MIN and MAX need the next one")
     if functions & DISTINCT:
         said.append("DISTINCT counts a value as long as any row has it")
-    return "; ".join(said)
+    if {plain(function) for function in functions} & PERCENTILES:
+        said.append("percentiles move along them, as many as a step changes")
+    if "mode" in functions:
+        said.append("MODE needs to know how often each occurs")
+    if {"listagg", "listagg_distinct"} & functions:
+        said.append("LISTAGG reads all values of the groups that change")
+    return "; ".join(said) or "the pairs with a text are found by the text that is first among these"
 
 
 def _may_lack_key(node: Join, side: int) -> bool:

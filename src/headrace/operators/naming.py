@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from headrace.explain.words import cut
+from headrace.operators.asked import plain
 from headrace.operators.group import GroupLayout
-from headrace.operators.layout import ViewLayout
+from headrace.operators.layout import Behind, ViewLayout
 from headrace.plan.expression import Expression
 from headrace.plan.tree import FLAG, Aggregation, Feed, Join, JoinKind, Over, Tree
 from headrace.rings import Integer
@@ -30,6 +31,16 @@ _SQL = frozenset({
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY", "FROM", "FOR",
     "BOTH", "LEADING", "TRAILING",
 })  # fmt: skip
+
+_POWERS = {"squares": "squares", "cubes": "cubes", "fourths": "fourth powers"}
+_SUMMED = {role: f"sum of the {what} with its rounding error" for role, what in _POWERS.items()}
+_SUMMED |= {f"distinct_{role}": f"sum of the {what} of the different values" for role, what in _POWERS.items()}
+_SUMMED |= {
+    "cross": "sum of the products",
+    "distinct_sum": "sum of the different values",
+    "parity": "parity of the bits",
+    "distinct_parity": "parity of the bits of the different values",
+}
 
 Named = Callable[[str], str]
 """The name of a column, given what an expression calls it."""
@@ -134,14 +145,15 @@ def payload_words(layout: ViewLayout) -> str:
             words.append(f"count{argument}")
         elif part.role == "distinct":
             words.append(f"count of the different {'combinations' if part.others else 'values'}{argument}")
-        elif part.role == "distinct_sum":
-            words.append(f"sum of the different values{argument}")
+        elif part.role in _SUMMED:
+            words.append(f"{_SUMMED[part.role]}{argument}")
+        elif part.role == "place":
+            function, rank, *_ = part.options
+            words.append(f"place of {plain(str(function)).upper()} {rank}{argument}")
         elif part.role == "complete":
             words.append(f"count of rows with all{argument}")
         elif isinstance(part.ring, NamedRing):
             words.append(f"sum in {part.ring.name}{argument}")
-        elif part.role == "squares":
-            words.append(f"sum of the squares{argument} with its rounding error")
         elif isinstance(part.ring, Integer):
             words.append(f"exact {64 * part.ring.limbs}-bit sum{argument}")
         else:
@@ -152,8 +164,18 @@ def payload_words(layout: ViewLayout) -> str:
 def key_words(layout: ViewLayout, part: str) -> str:
     """What the keys of one of a view's arrangements are, in words."""
     names = [str(key) for key in layout.plan.keys]
-    arguments = [str(layout.plan.arguments[i]) for i in layout.values.get(part, ())]
-    names += [f"{arguments[0]} (ordered)"] if len(arguments) == 1 else arguments
+    if part in layout.frequencies:
+        names += ["count", f"{layout.plan.arguments[layout.frequencies[part]]} (ordered)"]
+    elif part in layout.values:
+        arranged = layout.values[part]
+        arguments = [str(layout.plan.arguments[i]) for i in arranged.arguments]
+        match arranged.behind:
+            case Behind.VALUE | Behind.PAIR:
+                names += [f"{argument} (ordered)" for argument in arguments]
+            case Behind.COMBINATION:
+                names += arguments
+            case Behind.BIT:
+                names.append(f"bit of {arguments[0]}")
     return f"({', '.join(names)})"
 
 

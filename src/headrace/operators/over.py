@@ -33,7 +33,7 @@ from headrace.plan.over import First
 from headrace.plan.tree import Over
 from headrace.relation.coded import Column, values
 from headrace.relation.kernels import Positions, Words
-from headrace.relation.leading import below, leading
+from headrace.relation.leading import leading, less
 from headrace.relation.residence import Lead
 from headrace.relation.run import Run, merge
 from headrace.relation.runset import RunSet, as_set
@@ -179,7 +179,7 @@ class OverOperator(Operator):
         edges[:, which] = before.words[:, np.append(starts[1:], before.rows) - 1]
         is_cut[which] = cut[which]
         of_change = np.cumsum(layout.begins(change)) - 1
-        beyond = is_cut[of_change] & below(edges[:, of_change], change.words)
+        beyond = is_cut[of_change] & less(edges[:, of_change], change.words)
         after = merge(COUNT, [before, change.take(np.flatnonzero(~beyond))])
         starts, words = layout.partitions(after)
         of_entry = np.repeat(sought.find(words)[0], np.diff(starts, append=after.rows))

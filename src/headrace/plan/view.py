@@ -34,6 +34,7 @@ class Aggregate:
 
     # count | sum | avg | min | max | var_pop | var_samp | stddev_pop | stddev_samp
     # count_distinct | sum_distinct | avg_distinct
+    # the others are in `operators.layout`, with what each of them is made of
     # ring: the sum, in a ring of the user, of the products of all arguments
     function: str
     argument: int | None
@@ -41,6 +42,7 @@ class Aggregate:
     sql: str
     others: tuple[int, ...] = ()  # the other arguments of COUNT(DISTINCT a, b, ...), or of a product
     ring: NamedRing | None = None
+    options: tuple[str | float | bool, ...] = ()  # what else the function was told, such as the rank of a percentile
 
 
 @dataclass(frozen=True)

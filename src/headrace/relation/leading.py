@@ -45,22 +45,34 @@ class Leading:
 
 
 def leading(
-    runs: RunSet, stretches: NDArray[np.int64], wanted: int, *, depth: int = 0, texts: bool = False, end: bool = False
+    runs: RunSet,
+    stretches: NDArray[np.int64],
+    wanted: int | NDArray[np.int64],
+    *,
+    depth: int = 0,
+    texts: bool = False,
+    end: bool = False,
+    once: bool = False,
 ) -> Leading:
     """Read the first rows of each group: at least `wanted`, if it has so many.
 
     Parameters
     ----------
     stretches : columns (run, first, last, group), ordered by run, as `RunSet.find` gives them.
+    wanted : how many rows of each group; or, in an array, of the group of that number.
     depth : how many words of the keys tell the group.
     texts : whether what is stored beside the keys is read as well.
     end : whether to read from the end of the stretches.
+    once : whether an entry is one row, however often it is there.
     """
     width = max((run.words.shape[0] for run in runs), default=depth)
     found: list[Run] = []
-    window, read = max(1, wanted // max(1, len(runs))), 0
+    groups = int(stretches[3].max(initial=-1)) + 1
+    wants = np.full(groups, wanted) if isinstance(wanted, int) else wanted
+    windows, read = np.maximum(1, wants // max(1, len(runs))), 0
     while stretches.shape[1]:
         run, low, high, group = stretches
+        window = windows[group]
         start, stop = (np.maximum(low, high - window), high) if end else (low, np.minimum(high, low + window))
         entries = Entries(*probing.expand(np.stack([run, start, stop, group])))
         read += len(entries)
@@ -73,10 +85,12 @@ def leading(
         bounds = _Bounds.of(group[cut], _words(runs, run[cut], edge, depth, width, end), int(group.max()) + 1)
         certain = np.flatnonzero(bounds.cover(sums.words))
         groups = sums.words[0].astype(np.int64)
-        (rows,) = COUNT.sum_by((np.maximum(sums.payload[0][certain], 0),), groups[certain], len(bounds.exist))
-        done = (rows >= wanted) | ~bounds.exist
+        times = np.maximum(sums.payload[0][certain], 0)
+        times = np.minimum(times, 1) if once else times
+        (rows,) = COUNT.sum_by((times,), groups[certain], len(bounds.exist))
+        done = (rows >= wants[: len(rows)]) | ~bounds.exist
         found.append(sums.take(certain[done[groups[certain]]]))
-        stretches, window = stretches[:, ~done[group]], window * _GROWTH
+        stretches, windows = stretches[:, ~done[group]], windows * _GROWTH
     return _in_order(found, width - depth, read)
 
 
@@ -121,14 +135,14 @@ class _Bounds:
     def cover(self, keys: Words) -> NDArray[np.bool_]:
         """Tell which keys (a group and the words behind it) are certain: not beyond the bound of their group."""
         groups = keys[0].astype(np.int64)
-        beyond: NDArray[np.bool_] = self.exist[groups] & below(self.words[:, groups], keys[1:])
+        beyond: NDArray[np.bool_] = self.exist[groups] & less(self.words[:, groups], keys[1:])
         return ~beyond
 
 
-def below(left: Words, right: Words) -> NDArray[np.bool_]:
-    """Which keys are below others, key by key."""
-    less, same = np.zeros(left.shape[1], bool), np.ones(left.shape[1], bool)
+def less(left: Words, right: Words) -> NDArray[np.bool_]:
+    """Tell which keys come before others, column by column."""
+    before, same = np.zeros(left.shape[1], bool), np.ones(left.shape[1], bool)
     for a, b in zip(left, right, strict=True):
-        less |= same & (a < b)
+        before |= same & (a < b)
         same &= a == b
-    return less
+    return before

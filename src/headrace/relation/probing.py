@@ -234,6 +234,28 @@ def bounds(
 
 
 @_jit
+def starts(
+    places: NDArray[np.uint64], stretches: NDArray[np.int64], probes: Words, missing: NDArray[np.int64], out: Positions
+) -> None:
+    """Find, per stretch (run, first, last, probe), the first key of the run that is not below the probe.
+
+    Blocks that nobody has verified yet are marked as `find` marks them.
+    """
+    width = probes.shape[0]
+    for s in range(stretches.shape[1]):
+        r, j = stretches[0, s], stretches[3, s]
+        rows, fence_count = np.int64(places[r, ROWS]), np.int64(places[r, FENCE_COUNT])
+        words = nb.carray(_pointer(places[r, WORDS]), (width, rows), np.uint64)
+        fences = nb.carray(_pointer(places[r, FENCES]), (width, fence_count), np.uint64)
+        at = kernels.halve(fences, probes, j, 0, 0, fence_count)
+        block = max(at - 1, 0)
+        if not nb.carray(_pointer(places[r, READY]), fence_count, np.uint8)[block]:
+            nb.carray(_pointer(places[r, WANTED]), fence_count, np.uint8)[block] = 1
+            missing[r] += 1
+        out[s] = kernels.halve(words, probes, j, 0, block * FENCE_ROWS, min(at * FENCE_ROWS, rows))
+
+
+@_jit
 def expand(stretches: NDArray[np.int64]) -> tuple[Positions, Positions, Positions]:
     """List all entries of stretches: the run of each, its position in that run, and the probe that it belongs to."""
     total = 0

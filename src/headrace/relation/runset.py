@@ -170,6 +170,14 @@ class RunSet(Sequence[AnyRun]):
             self._verify("words", missing)
         return out
 
+    def starts(self, stretches: NDArray[np.int64], keys: Words) -> Positions:
+        """Per stretch, as `find` gives them, the position of the first entry that is not below the key of its probe."""
+        out, missing = np.zeros(stretches.shape[1], np.int64), np.zeros(len(self.runs), np.int64)
+        if stretches.shape[1]:
+            probing.starts(self._table.places, np.ascontiguousarray(stretches), keys, missing, out)
+            self._verify("words", missing)
+        return out
+
     def _routed(self, probes: Words) -> tuple[Positions, Positions]:
         """The probes by bucket."""
         m = probes.shape[1]

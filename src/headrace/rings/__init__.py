@@ -6,6 +6,7 @@ from headrace.rings.double import Compensated
 from headrace.rings.integer import COUNT, Integer
 from headrace.rings.laws import LAWS, violations
 from headrace.rings.mixed import MixedCovariance
+from headrace.rings.parity import PARITY, Parity
 from headrace.rings.product import Product
 from headrace.rings.relational import Relational
 from headrace.rings.vector import Vector
@@ -13,6 +14,7 @@ from headrace.rings.vector import Vector
 __all__ = [
     "COUNT",
     "LAWS",
+    "PARITY",
     "Compensated",
     "Covariance",
     "Gathering",
@@ -20,6 +22,7 @@ __all__ = [
     "Integer",
     "MixedCovariance",
     "Monoid",
+    "Parity",
     "Payload",
     "Product",
     "Relational",

@@ -1,4 +1,4 @@
-"""Carry COUNT(DISTINCT x), SUM(DISTINCT x) and AVG(DISTINCT x) unharmed through Spark's optimizer.
+"""Carry aggregates that are not what Spark takes them for unharmed through its optimizer: those of DISTINCT values.
 
 Spark computes several such aggregates, or one with a FILTER, by multiplying the rows, and no setting turns that off. A
 view keeps each of them by itself. What is more, the order in which Spark numbers the copies of a row may change from
@@ -6,12 +6,18 @@ one reading of a query to the next, and a view would not find its own plan again
 is replaced by a stand-in that has the same type and means nothing to the optimizer: the approximate count of distinct
 values, or MAX_BY or MIN_BY of a constant. A stand-in is marked as one half of a split aggregate. No query can say that,
 so it is never taken for the user's own.
+
+Other aggregates of DISTINCT values stand for themselves, as half of a split aggregate, and without the DISTINCT.
+
+Two kinds of functions are replaced for good. APPROX_COUNT_DISTINCT is kept as COUNT(DISTINCT x). FIRST, LAST and
+ANY_VALUE, which may take any row, are MIN and MAX.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.sql.functions import CHOSEN, DUPLICATES_DO_NOT_MATTER, MARKED_DISTINCT
 from headrace.sql.jvm import Catalyst, Jvm, items, kind, option
 
 _STAND_INS = {"HyperLogLogPlusPlus": "count_distinct", "MaxBy": "sum_distinct", "MinBy": "avg_distinct"}
@@ -21,24 +27,35 @@ _SUBQUERIES = ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery")
 
 
 def is_kept_distinct(call: Jvm) -> bool:
-    """Whether an aggregate is a COUNT, SUM or AVG of DISTINCT values."""
+    """Whether an aggregate is one of DISTINCT values that are kept."""
     function = call.aggregateFunction()
-    kept = kind(function) in ("Count", "Sum", "Average") and not str(function.prettyName()).startswith("try_")
-    return kept and bool(call.isDistinct())
+    kept = kind(function) in MARKED_DISTINCT or kind(function) in ("Count", "Sum", "Average")
+    return kept and bool(call.isDistinct()) and not str(function.prettyName()).startswith("try_")
+
+
+def is_marked(call: Jvm) -> bool:
+    """Whether an aggregate was written with DISTINCT, which its mark now stands for."""
+    return kind(call.mode()) == f"{_MARK}$"
 
 
 def stands_for(call: Jvm) -> str | None:
     """The DISTINCT aggregate that a stand-in replaces; None for an aggregate that is no stand-in."""
-    return _STAND_INS.get(kind(call.aggregateFunction())) if kind(call.mode()) == f"{_MARK}$" else None
+    return _STAND_INS.get(kind(call.aggregateFunction())) if is_marked(call) else None
 
 
-def hidden_values(function: Jvm) -> list[Jvm] | None:
-    """The arguments of the DISTINCT aggregate that a stand-in replaces; None if all of them were constants."""
+def hidden_values(function: Jvm, catalyst: Catalyst) -> list[Jvm]:
+    """The arguments of the DISTINCT aggregate that a stand-in replaces."""
     if kind(function) != "HyperLogLogPlusPlus":
         return [function.orderingExpr()]
+    child, integer = function.child(), catalyst.type("integer")
     if function.relativeSD() == _ERRORS[0]:
-        return [function.child()]
-    return items(function.child().valExprs()) if kind(function.child()) == "CreateNamedStruct" else None
+        values = [child]
+    elif kind(child) == "CreateNamedStruct":
+        values = items(child.valExprs())
+    else:  # all of them were constants, which the optimizer has made one of: they have one combination
+        values = [catalyst.literal(None if child.value().anyNull() else 1, integer)]
+    is_null = any(kind(value) == "Literal" and value.value() is None for value in values)
+    return [catalyst.literal(None, integer)] if is_null else values
 
 
 def _has_subquery(plan: Jvm) -> bool:
@@ -47,7 +64,7 @@ def _has_subquery(plan: Jvm) -> bool:
 
 @dataclass(frozen=True)
 class DistinctCounts:
-    """Replaces the counts, sums and averages of DISTINCT values in an analysed plan by stand-ins."""
+    """Replaces such aggregates in an analysed plan."""
 
     catalyst: Catalyst
 
@@ -85,7 +102,7 @@ class DistinctCounts:
 
     def _replaced(self, node: Jvm) -> Jvm:
         if kind(node) == "AggregateExpression":
-            return self._stand_in(node) if is_kept_distinct(node) else node
+            return self._replaced_aggregate(node)
         children = items(node.children())
         replaced = self.catalyst.with_children(node, children, [self._replaced(child) for child in children])
         if kind(node) not in _SUBQUERIES:
@@ -94,20 +111,37 @@ class DistinctCounts:
         hidden = self.hide(plan)
         return replaced if hidden is plan else replaced.withNewPlan(hidden)
 
-    def _stand_in(self, call: Jvm) -> Jvm:
+    def _replaced_aggregate(self, call: Jvm) -> Jvm:
         build = self.catalyst.expressions.aggregate
-        mark = getattr(getattr(build, f"{_MARK}$"), "MODULE$")
+        function = call.aggregateFunction()
+        name = kind(function)
+        if name in CHOSEN:
+            return self._call(getattr(build, CHOSEN[name])(function.child()), "Complete", call)
+        if name == "HyperLogLogPlusPlus":
+            return self._call(build.HyperLogLogPlusPlus(function.child(), _ERRORS[0], 0, 0), _MARK, call)
+        if not call.isDistinct():
+            return call
+        if name in DUPLICATES_DO_NOT_MATTER:
+            return self._call(function, "Complete", call)
+        return self._call(self._function(call), _MARK, call) if is_kept_distinct(call) else call
+
+    def _call(self, function: Jvm, mode: str, call: Jvm) -> Jvm:
+        """A call of a function in place of another."""
+        build = self.catalyst.expressions.aggregate
+        mark = getattr(getattr(build, f"{mode}$"), "MODULE$")
         origin = self.catalyst.jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin
         before = origin.get()
         origin.set(call.origin())  # so that messages still quote the query
         try:
-            return build.AggregateExpression(self._function(call), mark, False, call.filter(), call.resultId())
+            return build.AggregateExpression(function, mark, False, call.filter(), call.resultId())
         finally:
             origin.set(before)
 
     def _function(self, call: Jvm) -> Jvm:
         expressions = self.catalyst.expressions
         function = call.aggregateFunction()
+        if kind(function) in MARKED_DISTINCT:
+            return function
         values = items(function.children())
         if kind(function) == "Count":
             one = len(values) == 1

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
+from headrace.operators.asked import SQUARED
 from headrace.plan.view import IN_RING, Aggregate, Shape
 from headrace.rings.named import NamedRing
-from headrace.sql.distinct import hidden_values, stands_for
-from headrace.sql.functions import DISTINCT, KEPT
+from headrace.sql.arguments import arguments_of
+from headrace.sql.distinct import hidden_values, is_kept_distinct, is_marked, stands_for
+from headrace.sql.functions import DUPLICATES_DO_NOT_MATTER, KEPT, NULL_FOR_ONE
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import Copy, Membership
 from headrace.sql.refusals import Refusals
@@ -192,7 +194,8 @@ class Flattener:
         for aggregate, slot in zip(inner.aggregates, inner.slots[1:], strict=True):
             argument = None if aggregate.argument is None else arguments[aggregate.argument]
             index = None if argument is None else self._argument_index(argument, slot)
-            meaning[identity(slot)] = self._aggregate_slot(replace(aggregate, argument=index), slot)
+            others = tuple(self._argument_index(arguments[i], slot) for i in aggregate.others)
+            meaning[identity(slot)] = self._aggregate_slot(replace(aggregate, argument=index, others=others), slot)
         flat.membership = membership.text
         if len(flat.leaves) > 1:
             flat.root_required = copy.leaf
@@ -217,31 +220,32 @@ class Flattener:
             return self._in_ring(call, ring)
         hidden = stands_for(call)
         name = hidden or KEPT.get(kind(function))
-        if call.isDistinct():  # in a subquery of an expression, where nothing was hidden
-            name = DISTINCT.get(kind(function))
-            if name is None:
-                self.refusals.refuse_distinct(call)
         if name is None or str(function.prettyName()).startswith("try_"):
             self.refusals.refuse_function(call)
         type = to_type(call.dataType())
         if type is None:
             self.refusals.refuse_type(call)
-        if name.endswith("_samp") and not function.nullOnDivideByZero():
+        if name in NULL_FOR_ONE and not function.nullOnDivideByZero():
             self.refusals.refuse_for_now(
                 self.refusals.text(call),
                 "spark.sql.legacy.statisticalAggregate makes it NaN for a single row, and a view keeps NULL there",
                 "leave that setting off when the session starts",
             )
-        found = hidden_values(function) if hidden else items(function.children())
-        if found is None:
-            self.refusals.refuse(
-                self.refusals.text(call), "it counts constants only", "write COUNT(DISTINCT x) of a column of the table"
-            )
+        found, options = arguments_of(name, call, self.refusals)
+        if hidden:
+            found = hidden_values(function, self.catalyst)
+        elif is_marked(call) or is_kept_distinct(call):  # the second in a subquery of an expression
+            name = f"{name}_distinct"
+        elif call.isDistinct() and kind(function) not in DUPLICATES_DO_NOT_MATTER:
+            self.refusals.refuse_distinct(call)
         arguments = self._arguments([self._resolve(value) for value in found], option(call.filter()), name)
-        # Order and repetition do not matter: COUNT(DISTINCT a, b) is COUNT(DISTINCT b, a, a).
-        indices = sorted({self._argument_index(argument, call) for argument in arguments})
+        indices = [self._argument_index(argument, call) for argument in arguments]
+        if name in ("count", "count_distinct"):
+            # Order and repetition do not matter: COUNT(DISTINCT a, b) is COUNT(DISTINCT b, a, a).
+            indices = sorted(set(indices))
         first, others = indices[0] if indices else None, tuple(indices[1:])
-        return self._aggregate_slot(Aggregate(name, first, type, self.refusals.text(call), others), call)
+        text = self.refusals.text(call)
+        return self._aggregate_slot(Aggregate(name, first, type, text, others, options=options), call)
 
     def _in_ring(self, call: Jvm, ring: NamedRing) -> Jvm:
         """The slot of a sum of products in a ring of the user."""
@@ -269,6 +273,10 @@ class Flattener:
         """The arguments of an aggregate, with its FILTER inside; empty where every row counts, as in COUNT(*)."""
         build = self.catalyst.expressions
         terms = [] if condition is None else [self._resolve(condition)]
+        if name in SQUARED:  # of rows that have both numbers
+            terms += [build.IsNotNull(value) for value in values if value.nullable()]
+            both = self.catalyst.conjunction(terms)
+            return values if both is None else [self.catalyst.when(both, value) for value in values]
         if name != "count":  # count_distinct too: it needs the values, not only whether there is one
             return [self.catalyst.when(terms[0], values[0]), *values[1:]] if terms else values
         one = self.catalyst.literal(1, self.catalyst.type("integer"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from headrace.operators.layout import DISTINCT, SPREADS
+from headrace.operators.asked import DISTINCT, POWERS, SQUARED
 from headrace.plan.join import JoinPlan
 from headrace.plan.view import IN_RING, Shape
 from headrace.sql.equalities import Equalities, Variable, bare
@@ -20,11 +20,14 @@ from headrace.sql.products import Products
 from headrace.sql.refusals import Refusals
 from headrace.sql.sources import Sources
 
+_SUMMED = frozenset({"count", "sum", "avg", IN_RING})
 _UNSUMMED = {
     **dict.fromkeys(("min", "max"), "MIN and MAX are not kept up to date over joins by sums"),
     **dict.fromkeys(DISTINCT, "DISTINCT values are not kept up to date over joins by sums"),
-    **dict.fromkeys(SPREADS, "squares are not kept up to date over joins by sums of products"),
+    **dict.fromkeys(POWERS, "squares are not kept up to date over joins by sums of products"),
+    **dict.fromkeys(SQUARED, "products of two arguments are not kept up to date over joins by sums of products"),
 }
+_LOOKED_UP = "the values of groups are not kept in order over joins by sums"
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,10 @@ class Joiner:
 
     def _refuse_unsummed(self) -> None:
         for aggregate in self.flat.aggregates:
-            if aggregate.function in _UNSUMMED:
+            if aggregate.function not in _SUMMED:
                 self.refusals.refuse_for_now(
                     aggregate.sql,
-                    _UNSUMMED[aggregate.function],
+                    _UNSUMMED.get(aggregate.function, _LOOKED_UP),
                     "declare the keys of the tables and join on them (strategy='foreign-key'), "
                     "or keep it in a view of the one table that has the column",
                 )

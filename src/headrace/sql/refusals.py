@@ -161,7 +161,7 @@ class Refusals:
     def refuse_distinct(self, call: Jvm) -> NoReturn:
         self.refuse_for_now(
             self.text(call),
-            "of the different values only their number, sum and average are kept, the smallest and the largest",
+            "this function is not kept of the different values",
             "make a view of SELECT DISTINCT and aggregate its answer",
         )
 

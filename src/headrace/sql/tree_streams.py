@@ -59,11 +59,11 @@ class Grouped:
             return None
         moved = [catalyst.substitute(argument, here) for argument in flat.arguments]
         at = [next((i for i, own in enumerate(self.flat.arguments) if own.semanticEquals(m)), -1) for m in moved]
-        known = {(a.function, a.argument, a.others): i for i, a in enumerate(self.flat.aggregates)}
-        places = [
-            known.get((a.function, None if a.argument is None else at[a.argument], tuple(at[i] for i in a.others)), -1)
-            for a in flat.aggregates
-        ]
+        known = {(a.function, a.argument, a.others, a.options): i for i, a in enumerate(self.flat.aggregates)}
+        places = []
+        for a in flat.aggregates:
+            first, others = None if a.argument is None else at[a.argument], tuple(at[i] for i in a.others)
+            places.append(known.get((a.function, first, others, a.options), -1))
         if -1 in places:
             return None
         own, width = self.flat.slots, len(self.flat.keys)

@@ -81,7 +81,7 @@ def _asked(node: Node) -> object:
         return node.kind, node.keys, node.safe, shape_of(node.residual), node.outputs
     if isinstance(node, Aggregation):
         plan = node.plan
-        functions = [(one.function, one.argument, one.type, one.others) for one in plan.aggregates]
+        functions = [(one.function, one.argument, one.type, one.others, one.options) for one in plan.aggregates]
         return plan.shape, node.single, *(list(map(shape_of, some)) for some in (plan.keys, plan.arguments)), functions
     if isinstance(node, Over):
         return "over", node.keys, node.order, [replace(one, sql="") for one in node.functions], node.first

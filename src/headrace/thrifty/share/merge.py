@@ -278,7 +278,7 @@ def _arguments(groups: Grouped) -> list[Value]:
 
 def _aggregate(one: Aggregated, at: Sequence[int]) -> Aggregate:
     """An aggregate over the arguments at some positions."""
-    return Aggregate(one.function, at[0] if at else None, one.type, one.sql, tuple(at[1:]))
+    return Aggregate(one.function, at[0] if at else None, one.type, one.sql, tuple(at[1:]), options=one.options)
 
 
 def _column(one: Field) -> Expression:

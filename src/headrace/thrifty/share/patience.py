@@ -7,14 +7,14 @@ step that only others asked for, while without sharing it would hit the trigger 
 
 from __future__ import annotations
 
+from headrace.operators.asked import is_sum
 from headrace.operators.group import GroupLayout
 from headrace.operators.tree_view import TreeView
 from headrace.plan.tree import Aggregation, Tree
 from headrace.relation.types import SqlType
 from headrace.thrifty.share.blocks import is_total
 
-_SUMMED = ("sum", "squares", "distinct_sum")
-_SUMMING = frozenset({"sum", "avg", "sum_distinct", "avg_distinct", "var_pop", "var_samp", "stddev_pop", "stddev_samp"})
+_SUMMED = ("sum", "distinct_sum")  # whoever needs sums of powers or products needs these
 _NARROW = 28  # digits of decimals whose sums have room for ten billion rows
 
 
@@ -46,7 +46,7 @@ def _may_overflow(tree: Tree, number: int) -> bool:
         node.plan.arguments[one.argument].type
         for node in found
         for one in node.plan.aggregates
-        if one.function in _SUMMING and one.argument is not None
+        if is_sum(one.function) and one.argument is not None
     )
     return any(map(_overflows, summed))
 

@@ -110,10 +110,11 @@ class Aggregated:
     type: SqlType
     sql: str
     name: str
+    options: tuple[str | float | bool, ...] = ()
 
     @property
     def shape(self) -> Shape:
-        return (self.function, *type_shape(self.type), *(value.shape for value in self.values))
+        return (self.function, self.options, *type_shape(self.type), *(value.shape for value in self.values))
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,8 @@ def aggregated(of: Skeleton, aggregate: Aggregate, arguments: Sequence[Value]) -
     values = tuple(arguments[i] for i in numbers)
     sources = dict(_sources_of(of, ""))
     over = [(_called(sources[value.path]), shape_of(value.expression)) for value in values]
-    name = repr((aggregate.function, type_shape(aggregate.type), over))
-    return Aggregated(aggregate.function, values, aggregate.type, aggregate.sql, name)
+    name = repr((aggregate.function, aggregate.options, type_shape(aggregate.type), over))
+    return Aggregated(aggregate.function, values, aggregate.type, aggregate.sql, name, aggregate.options)
 
 
 Skeleton = Leaf | Joined | Grouped
