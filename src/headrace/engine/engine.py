@@ -37,6 +37,7 @@ from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_defini
 from headrace.engine.merging_views import MergingViews
 from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
+from headrace.engine.modes import PerTable, modes_of
 from headrace.engine.opening import (
     AUTO,
     BAD_ROWS,
@@ -540,6 +541,10 @@ class Engine:
         self,
         changes: Mapping[str, Any],
         *,
+        mode: PerTable = None,
+        op_column: PerTable = None,
+        order_by: PerTable = None,
+        missing: PerTable = None,
         on_bad_rows: str | None = None,
         source: tuple[str, int] | None = None,
     ) -> Step:
@@ -553,6 +558,13 @@ class Engine:
             (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion. A table that
             keeps no rows also takes products of parts (`hr.product`); a matrix of a chain takes outer products
             (`hr.outer`).
+        mode : what the rows are, for all tables or as {table: mode}. "changes" (the default): what goes and what comes,
+            by `__diff`. "upsert": new rows, each of which replaces the row with its key. "delete": rows to delete, of
+            which only the key counts. "sync": the whole table; what differs is applied. See docs/changes.md.
+        op_column : a column that says of each row whether it is inserted, updated or deleted: I, U, D, or these words.
+        order_by : a column that orders several changes of one key; the last one counts. Without it they are bad rows.
+        missing : "error" (the default) makes an update or a deletion of a row that is not there a bad row; "ignore"
+            leaves it out.
         on_bad_rows : overrides the engine's setting for this step.
         source : (name, number) of a micro-batch; a micro-batch that was committed before is skipped.
         """
@@ -561,17 +573,17 @@ class Engine:
             raise BadRowsError(
                 f"apply was given a {type(changes).__name__}", way_out="pass {table: changes}, as in {'orders': frame}"
             )
-        mode = on_bad_rows or self._on_bad_rows
-        one_of("on_bad_rows", mode, BAD_ROWS)
+        bad_rows = on_bad_rows or self._on_bad_rows
+        one_of("on_bad_rows", bad_rows, BAD_ROWS)
         with self._lock:
             self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             schemas = {name: self._catalogue.table(name).schema for name in changes}
-            inputs = inputs_of(schemas, changes)
+            inputs = inputs_of(schemas, changes, modes_of(schemas, mode, op_column, order_by, missing))
             self._upkeep.make_room()
-            step = self._maintenance.step(inputs, mode, source, start)
+            step = self._maintenance.step(inputs, bad_rows, source, start)
             self._unshare()
             self._merging.grown(sum(step.rows.values()))
             self._scheduler.wake()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import pyarrow as pa
@@ -48,9 +48,14 @@ def input_of(schema: TableSchema, given: object) -> ChangeBatch | DataFrame:
     return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
 
-def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:
-    """Bring a DataFrame to the columns and types of a table, in Spark; nothing runs yet."""
-    check_columns(schema, frame.columns)
+def check_frame(schema: TableSchema, frame: DataFrame, also: Sequence[str] = ()) -> DataFrame:
+    """Bring a DataFrame to the columns and types of a table, in Spark; nothing runs yet.
+
+    Parameters
+    ----------
+    also : columns that stay as they are; a DataFrame with such columns has no `__diff`.
+    """
+    check_columns(schema, [name for name in frame.columns if name not in also])
     given = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = []
     for column in schema.columns:
@@ -71,7 +76,7 @@ def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:
             f"table {schema.name!r}: column {DIFF!r} is {given[DIFF]}",
             way_out="give whole numbers: +1 inserts a row, -1 deletes it; leave the column out to insert",
         )
-    selected = frame.select(*columns, diff.alias(DIFF))
+    selected = frame.select(*columns, *[F.col(name) for name in also], diff.alias(DIFF))
     return selected.where(F.col(DIFF) != 0) if DIFF in frame.columns else selected
 
 

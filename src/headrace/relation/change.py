@@ -123,29 +123,34 @@ def change_batch(schema: TableSchema, changes: object) -> ChangeBatch:
     >>> change_batch(schema, pa.table({"id": [1, 2], "__diff": [1, -1]})).diff
     array([ 1, -1])
     """
+    table = arrow_of(schema.name, changes)
+    check_columns(schema, table.column_names)
+    columns = [_cast(schema.name, column, whole(table.column(column.name))) for column in schema.columns]
+    rows = pa.table(columns, schema=pa.schema([pa.field(c.name, c.type.arrow) for c in schema.columns]))
+    diff = _diff(schema, table)
+    batch = ChangeBatch(rows, diff)
+    return batch.take(diff != 0) if (diff == 0).any() else batch
+
+
+def arrow_of(table: str, changes: object) -> pa.Table:
+    """What a user gave as rows of a table, as Arrow."""
     # Loading pandas takes a quarter of a second, and whoever has a DataFrame has loaded it.
     if (pandas := sys.modules.get("pandas")) is not None and isinstance(changes, pandas.DataFrame):
-        check_columns(schema, [str(name) for name in changes.columns])
         try:
-            changes = pa.Table.from_pandas(changes, preserve_index=False)
+            return pa.Table.from_pandas(changes, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise BadRowsError(
-                f"table {schema.name!r}: the pandas DataFrame has a column that no one type can hold: {error}",
+                f"table {table!r}: the pandas DataFrame has a column that no one type can hold: {error}",
                 way_out="give every column one type (astype) before applying it",
             ) from error
     if isinstance(changes, pa.RecordBatch):
-        changes = pa.Table.from_batches([changes])
-    if not isinstance(changes, pa.Table):
-        raise BadRowsError(
-            f"table {schema.name!r}: changes are a {type(changes).__name__}",
-            way_out="pass an Arrow table, a pandas DataFrame or a Spark DataFrame",
-        )
-    check_columns(schema, changes.column_names)
-    columns = [_cast(schema.name, column, whole(changes.column(column.name))) for column in schema.columns]
-    rows = pa.table(columns, schema=pa.schema([pa.field(c.name, c.type.arrow) for c in schema.columns]))
-    diff = _diff(schema, changes)
-    batch = ChangeBatch(rows, diff)
-    return batch.take(diff != 0) if (diff == 0).any() else batch
+        return pa.Table.from_batches([changes])
+    if isinstance(changes, pa.Table):
+        return changes
+    raise BadRowsError(
+        f"table {table!r}: changes are a {type(changes).__name__}",
+        way_out="pass an Arrow table, a pandas DataFrame or a Spark DataFrame",
+    )
 
 
 def set_apart(schema: TableSchema, batch: ChangeBatch) -> tuple[ChangeBatch, BadRows | None]:
