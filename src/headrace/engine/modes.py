@@ -19,8 +19,8 @@ from headrace.engine.inputs import check_frame
 from headrace.engine.opening import check_classic, one_of
 from headrace.errors import BadRowsError, SchemaError
 from headrace.relation.by_key import DELETE, OP, REPLACE, SEQUENCE, Wanted
-from headrace.relation.change import arrow_of, change_batch
 from headrace.relation.columns import whole
+from headrace.relation.given import arrow_of, found_columns, rows_of
 from headrace.relation.schema import DIFF, TableSchema
 
 CHANGES, UPSERT, DELETES, SYNC = "changes", "upsert", "delete", "sync"
@@ -156,65 +156,68 @@ def by_key(schema: TableSchema, mode: Mode, given: object) -> ByKey:
 
 def _rows(schema: TableSchema, mode: Mode, given: object) -> ByKey:
     table = arrow_of(schema.name, given)
-    own = _own_columns(schema, mode, table.column_names)
-    if mode.op_column is not None:
-        ops = whole(table.column(mode.op_column))
+    own, found, extra = _columns(schema, mode, table.column_names)
+    ops = pa.nulls(0)
+    if OP in extra:
+        ops = whole(table.column(extra[OP]))
         ops = ops.cast(ops.type.value_type) if pa.types.is_dictionary(ops.type) else ops
         _check_op(schema, mode, str(ops.type))
-    rows = change_batch(own, table.select(_given_columns(own, mode, table.column_names))).rows
+    rows = rows_of(own, table, found)
     for column in schema.columns:
-        if column.name not in rows.column_names:
+        if column not in own.columns:
             rows = rows.append_column(column.name, pa.nulls(table.num_rows, column.type.arrow))
     rows = rows.select(schema.names)
-    if mode.op_column is not None:
+    if OP in extra:
         rows = rows.append_column(OP, ops.cast(pa.large_string()))
-    if mode.order_by is not None:
-        rows = rows.append_column(SEQUENCE, whole(table.column(mode.order_by)))
+    if SEQUENCE in extra:
+        rows = rows.append_column(SEQUENCE, whole(table.column(extra[SEQUENCE])))
     return ByKey(mode, rows, rows.schema)
 
 
 def _frame(schema: TableSchema, mode: Mode, given: DataFrame) -> ByKey:
-    own = _own_columns(schema, mode, given.columns)
-    more = {OP: mode.op_column, SEQUENCE: mode.order_by}
-    extra = {name: column for name, column in more.items() if column is not None}
-    if mode.op_column is not None:
-        _check_op(schema, mode, given.schema[mode.op_column].dataType.simpleString())
-    frame = given.select(
-        *[F.col(f"`{name}`") for name in _given_columns(own, mode, given.columns)],
-        *[F.col(f"`{column}`").alias(name) for name, column in extra.items()],
-    )
+    own, found, extra = _columns(schema, mode, given.columns)
+    if OP in extra:
+        _check_op(schema, mode, given.schema[extra[OP]].dataType.simpleString())
+    own_columns = [F.col(f"`{column}`").alias(name) for name, column in found.items()]
+    frame = given.select(*own_columns, *[F.col(f"`{column}`").alias(name) for name, column in extra.items()])
     frame = check_frame(own, frame, also=list(extra))
-    missing = [column for column in schema.columns if column not in own.columns]
-    for column in missing:
-        frame = frame.withColumn(column.name, F.lit(None).cast(str(column.type)))
+    for column in schema.columns:
+        if column not in own.columns:
+            frame = frame.withColumn(column.name, F.lit(None).cast(str(column.type)))
     fields = [pa.field(column.name, column.type.arrow) for column in schema.columns]
     fields += [pa.field(name, to_arrow_type(frame.schema[name].dataType)) for name in extra]
     columns = pa.schema(fields)
     return ByKey(mode, frame.select(*[F.col(f"`{name}`") for name in columns.names]), columns)
 
 
-def _own_columns(schema: TableSchema, mode: Mode, names: list[str]) -> TableSchema:
-    """The table as far as a batch has to have its columns: a deletion needs the key, and may have others."""
-    if DIFF in names:
+def _columns(schema: TableSchema, mode: Mode, names: list[str]) -> tuple[TableSchema, dict[str, str], dict[str, str]]:
+    """What a batch has: the table as far as its columns are there, their names in the batch, and those of the mode.
+
+    A deletion needs the columns of the key, and may have others. The column of a mode may be one of the table's.
+    """
+    where = f"table {schema.name!r}"
+    if DIFF in map(str.lower, names):
         raise BadRowsError(
-            f"table {schema.name!r}: with {mode} there is no column {DIFF!r}: what becomes of the rows is said already",
+            f"{where}: with {mode} there is no column {DIFF!r}: what becomes of the rows is said already",
             way_out=f"drop the column, or leave out {mode}",
         )
-    for what, column in (("op_column", mode.op_column), ("order_by", mode.order_by)):
-        if column is not None and column not in names:
-            raise BadRowsError(
-                f"table {schema.name!r}: {what}={column!r} is not among the columns {', '.join(map(repr, names))}",
-                way_out="name a column of the rows that you give",
-            )
-    if mode.kind != DELETES:
-        return schema
-    return replace(schema, columns=tuple(c for c in schema.columns if c.name in names or c.name in schema.key))
-
-
-def _given_columns(own: TableSchema, mode: Mode, names: list[str]) -> list[str]:
-    """The columns of a batch that are the table's, or should be: all but those that the mode names."""
-    extra = {mode.op_column, mode.order_by} - set(own.names)
-    return [name for name in names if name not in extra]
+    extra = {}
+    for option, own_name, column in (("op_column", OP, mode.op_column), ("order_by", SEQUENCE, mode.order_by)):
+        if column is not None:
+            named = [name for name in names if name == column] or [n for n in names if n.lower() == column.lower()]
+            if len(named) != 1:
+                raise BadRowsError(
+                    f"{where}: {option}={column!r} is not among the columns {', '.join(map(repr, names))}",
+                    way_out="name a column of the rows that you give",
+                )
+            extra[own_name] = named[0]
+    folded = [name.lower() for name in names]
+    own = schema
+    if mode.kind == DELETES:
+        there = [c for c in schema.columns if c.name.lower() in folded or c.name in schema.key]
+        own = replace(schema, columns=tuple(there))
+    others = {name for name in extra.values() if name.lower() not in map(str.lower, own.names)}
+    return own, found_columns(own, names, also=sorted(others)), extra
 
 
 def _check_op(schema: TableSchema, mode: Mode, kind: str) -> None:

@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import BadRowsError
-from headrace.relation.change import REASON, SHOWN, BadRows, combine_bad_rows
+from headrace.relation.change import REASON, BadRows, combine_bad_rows
+from headrace.relation.given import SHOWN
 from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.schema import DIFF, STEP, Column, TableSchema
 from headrace.relation.types import SqlType
