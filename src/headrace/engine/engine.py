@@ -37,7 +37,7 @@ from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_defini
 from headrace.engine.merging_views import MergingViews
 from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
-from headrace.engine.modes import PerTable, modes_of
+from headrace.engine.modes import PerTable, check_stream, modes_of
 from headrace.engine.opening import (
     AUTO,
     BAD_ROWS,
@@ -695,6 +695,10 @@ class Engine:
         name: str | None = None,
         rows_per_batch: int | None = None,
         checkpoint: str | Path | None = None,
+        mode: str | None = None,
+        op_column: str | None = None,
+        order_by: str | None = None,
+        missing: str | None = None,
     ) -> None:
         """Feed a table from a streaming DataFrame: one step per micro-batch, each exactly once.
 
@@ -704,9 +708,10 @@ class Engine:
         rows_per_batch : about how many rows a micro-batch brings, by default as many as the last ones did. While it
             runs, the stream announces them (`announce`).
         checkpoint : a folder for Spark's offsets, or a URL that Spark can write to; one in the location by default.
+        mode, op_column, order_by, missing : what the rows of each micro-batch are, as for `apply`.
         """
-        self._catalogue.table(table)
-        self._sources().add(table, frame, name or table, rows_per_batch, checkpoint)
+        how = check_stream(self._catalogue.table(table).schema, frame, mode, op_column, order_by, missing)
+        self._sources().add(table, frame, name or table, rows_per_batch, checkpoint, how)
 
     def start(self) -> None:
         """Start all streams; steps happen in the background until `stop`."""

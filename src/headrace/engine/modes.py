@@ -100,6 +100,27 @@ def modes_of(
     }
 
 
+def check_stream(
+    schema: TableSchema,
+    frame: DataFrame,
+    mode: str | None,
+    op_column: str | None,
+    order_by: str | None,
+    missing: str | None,
+) -> dict[str, str]:
+    """Refuse what the micro-batches of a stream cannot be; returns what `apply` is to be told of each of them."""
+    found = modes_of({schema.name: schema}, mode, op_column, order_by, missing)[schema.name]
+    if found.kind == SYNC:
+        raise SchemaError(
+            f"table {schema.name!r}: a micro-batch is a part of the rows, and mode='sync' takes them for all there are",
+            way_out="use mode='upsert', with an op_column if rows are deleted too",
+        )
+    if not found.is_plain:
+        by_key(schema, found, frame)  # whether the columns fit
+    options = {"mode": mode, "op_column": op_column, "order_by": order_by, "missing": missing}
+    return {what: given for what, given in options.items() if given is not None}
+
+
 def _check_option(what: str, given: PerTable, schemas: Mapping[str, TableSchema]) -> None:
     if given is None or isinstance(given, str):
         return

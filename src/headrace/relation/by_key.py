@@ -112,8 +112,7 @@ def resolve(layout: TableLayout, runs: Sequence[AnyRun], wanted: Wanted, given: 
     final = batch.rows[last[keys]]
     stays = ops[final] != DELETE
     new, new_keys = final[stays], keys[stays]
-    hashes = layout.rest(take_rows(given, new))
-    same = is_there[new_keys] & (hashes == old.hash[new_keys])
+    same = is_there[new_keys] & (layout.rest(given)[new] == old.hash[new_keys])
     replaced = np.zeros(len(is_there), bool)
     replaced[keys] = is_there[keys]
     replaced[new_keys[same]] = False
@@ -123,7 +122,9 @@ def resolve(layout: TableLayout, runs: Sequence[AnyRun], wanted: Wanted, given: 
         replaced[:] = False
     gone, values = old.read(np.flatnonzero(replaced))
     removed = Run(np.concatenate([batch.keys[:, gone], old.hash[None, gone]]), (), values)
-    return Resolved(_changes(layout, removed, take_rows(given, new[~same])), bad.rows(ops))
+    added = np.sort(new[~same])  # mostly all rows, which then need no copy
+    rows = given if len(added) == given.num_rows else take_rows(given, added)
+    return Resolved(_changes(layout, removed, rows), bad.rows(ops))
 
 
 def _changes(layout: TableLayout, removed: Run, added: pa.Table) -> ChangeBatch:

@@ -284,7 +284,7 @@ def _reduce_table(
     if bad is not None:
         result.bad.append(bad)
     held = Held.of(program, name, bucket)
-    change = apply_changes(task.layout, held.runs, batch, task.layout.words(batch.rows))
+    change = apply_changes(task.layout, held.runs, batch, task.layout.words(batch.rows), judged=task.by_key)
     if change.bad is not None:
         result.bad.append(change.bad)
     if result.bad or program.judge_only:
