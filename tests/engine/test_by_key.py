@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.seeds import seeds
 import headrace as hr
 from headrace.engine.step_runner import StepRunner
 from headrace.errors import BadRowsError, SchemaError, StepFailedError
-from headrace.relation.by_key import FROZEN, NO_DELETE, NO_UPDATE, SEVERAL, TIED
+from headrace.relation.by_key import FROZEN, NO_DELETE, NO_UPDATE, SEVERAL, TIED, UNORDERED
 from headrace.testing.oracle import spark_ddl
 
 Rows = dict[int, tuple[str, int | None]]
@@ -341,6 +342,43 @@ def test_several_changes_of_a_key_need_an_order_that_tells_the_last(spark: Spark
         tied = frame([{"id": 1, "name": "b", "at": 3}, {"id": 1, "name": "c", "at": 3}], "id", "name", "n", "at")
         with pytest.raises(BadRowsError, match=TIED):
             engine.apply({"t": tied}, mode="upsert", order_by="at")
+
+
+@pytest.mark.parametrize(
+    ("places", "first"),
+    [
+        (pa.array(["b", "a"]), "b"),
+        (pa.array(["b", "a"]).dictionary_encode(), "b"),
+        (pa.array([date(2024, 1, 1), date(2024, 1, 2)]), "c"),
+        (pa.array([Decimal("0.5"), Decimal("-7.5")]), "b"),
+        (pa.array([-0.5, 2.0]), "c"),
+        (pa.nulls(2), None),
+    ],
+)
+def test_any_type_orders_changes(spark: SparkSession, tmp_path: Path, places: pa.Array, first: str | None) -> None:
+    with opened(spark, tmp_path, "inline") as engine:
+        given = frame([{"id": 1, "name": "b"}, {"id": 1, "name": "c"}], "id", "name", "n").append_column("at", places)
+        step = engine.apply({"t": given}, mode="upsert", order_by="AT", on_bad_rows="quarantine")
+        assert rows_of(engine)[1] == (first or "a", None if first else 1)
+        assert step.quarantined == ({} if first else {"t": 2})
+        if first is None:
+            assert set(engine.quarantine("t").column("__reason").to_pylist()) == {UNORDERED}
+        listed = given.set_column(3, "at", pa.array([[1], [2]]))
+        with pytest.raises(BadRowsError, match=r"order_by='at' is list<item: int64>, which has no order here"):
+            engine.apply({"t": listed}, mode="upsert", order_by="at")
+
+
+def test_a_row_that_breaks_a_dependency_leaves_the_one_that_it_would_replace(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with hr.Engine(spark, tmp_path, executor="inline", buckets=3, on_bad_rows="quarantine") as engine:
+        engine.table("t", "id BIGINT, zip BIGINT, city STRING", key="id", fds={"zip": ["city"]})
+        engine.apply({"t": pa.table({"id": [1, 2, 3], "zip": [7, 7, 8], "city": ["a", "a", "b"]})})
+        new = pa.table({"id": [1, 3], "zip": [7, 9], "city": ["c", "d"]})
+        step = engine.apply({"t": new}, mode="upsert")
+        assert (step.quarantined, step.rows) == ({"t": 1}, {"t": 2})
+        rows = {row["id"]: (row["zip"], row["city"]) for row in engine.tables["t"].to_arrow().to_pylist()}
+        assert rows == {1: (7, "a"), 2: (7, "a"), 3: (9, "d")}
 
 
 def test_an_upsert_of_a_late_row_is_late_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, NullType
 
 from headrace.engine.inputs import check_frame
 from headrace.engine.opening import check_classic, one_of
@@ -22,6 +22,7 @@ from headrace.relation.by_key import DELETE, OP, REPLACE, SEQUENCE, Wanted
 from headrace.relation.columns import whole
 from headrace.relation.given import arrow_of, found_columns, rows_of
 from headrace.relation.schema import DIFF, TableSchema
+from headrace.relation.types import SqlType, sql_type
 
 CHANGES, UPSERT, DELETES, SYNC = "changes", "upsert", "delete", "sync"
 MODES = (CHANGES, UPSERT, DELETES, SYNC)
@@ -191,7 +192,9 @@ def _rows(schema: TableSchema, mode: Mode, given: object) -> ByKey:
     if OP in extra:
         rows = rows.append_column(OP, ops.cast(pa.large_string()))
     if SEQUENCE in extra:
-        rows = rows.append_column(SEQUENCE, whole(table.column(extra[SEQUENCE])))
+        places = whole(table.column(extra[SEQUENCE]))
+        places = places.cast(places.type.value_type) if pa.types.is_dictionary(places.type) else places
+        rows = rows.append_column(SEQUENCE, places.cast(_sequence_type(schema, mode, places.type)))
     return ByKey(mode, rows, rows.schema)
 
 
@@ -206,7 +209,10 @@ def _frame(schema: TableSchema, mode: Mode, given: DataFrame) -> ByKey:
         if column not in own.columns:
             frame = frame.withColumn(column.name, F.lit(None).cast(str(column.type)))
     fields = [pa.field(column.name, column.type.arrow) for column in schema.columns]
-    fields += [pa.field(name, to_arrow_type(frame.schema[name].dataType)) for name in extra]
+    if OP in extra:
+        fields.append(pa.field(OP, pa.large_string()))
+    if SEQUENCE in extra:
+        fields.append(pa.field(SEQUENCE, _sequence_type(schema, mode, frame.schema[SEQUENCE].dataType)))
     columns = pa.schema(fields)
     return ByKey(mode, frame.select(*[F.col(f"`{name}`") for name in columns.names]), columns)
 
@@ -247,6 +253,20 @@ def _check_op(schema: TableSchema, mode: Mode, kind: str) -> None:
             f"table {schema.name!r}: op_column={mode.op_column!r} is {kind}",
             way_out="give texts: I, U and D, or insert, update and delete",
         )
+
+
+def _sequence_type(schema: TableSchema, mode: Mode, given: pa.DataType | DataType) -> pa.DataType:
+    """The type of the column that orders changes: any that a table may have."""
+    if given in (pa.null(), NullType()):
+        return pa.int64()
+    try:
+        kind = SqlType.parse(given.simpleString()) if isinstance(given, DataType) else sql_type(given)
+    except SchemaError as error:
+        raise BadRowsError(
+            f"table {schema.name!r}: order_by={mode.order_by!r} is {given}, which has no order here",
+            way_out="give numbers, times or texts",
+        ) from error
+    return given if isinstance(given, pa.DataType) else kind.arrow
 
 
 def wanted_here(given: ByKey, collected: Any) -> pa.Table:
