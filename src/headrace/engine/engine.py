@@ -554,8 +554,9 @@ class Engine:
 
         Parameters
         ----------
-        changes : {table: Arrow table, pandas DataFrame or Spark DataFrame}, with an optional `__diff` column
-            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion. A table that
+        changes : {table: Spark DataFrame, Arrow table, pandas DataFrame, list of dicts or dict of lists}, with an
+            optional `__diff` column (+1 inserts, -1 deletes, any integer; default +1), unless a mode says otherwise.
+            An update is a deletion and an insertion. A table that
             keeps no rows also takes products of parts (`hr.product`); a matrix of a chain takes outer products
             (`hr.outer`).
         mode : what the rows are, for all tables or as {table: mode}. "changes" (the default): what goes and what comes,

@@ -88,26 +88,10 @@ def resolve(layout: TableLayout, runs: Sequence[AnyRun], wanted: Wanted, given: 
         return difference(layout, runs, given)
     bad = _Bad(layout, given)
     ops, left = _operations(wanted, given, bad)
-    left = left[~bad.nulls(ops, left)[left]]
-    if wanted.has_sequence:
-        places = whole(given.column(SEQUENCE))
-        left = left[~bad.note(left[~validity(places)[left]], UNORDERED)[left]]
-    words = layout.keys.encode([whole(given.column(name)) for name in layout.schema.key])
-    batch = _Sorted.of(words, left, _ranks(given, left) if wanted.has_sequence else None)
-    if batch.repeated.any():
-        bad.note(batch.rows[batch.repeated], TIED if wanted.has_sequence else SEVERAL)
-        left = left[~bad.mask[left]]
-        batch = _Sorted.of(words, left, _ranks(given, left) if wanted.has_sequence else None)
+    batch = _in_order(layout, wanted, given, ops, left, bad)
     old = live_rows(runs, batch.keys, layout.key_width)
     is_there = old.count == 1
-    asked = ops[batch.rows]
-    before = batch.before(asked, is_there)
-    bad.note(batch.rows[(asked == INSERT) & before], DUPLICATE)
-    lost = ((asked == UPDATE) | (asked == DELETE)) & ~before
-    if not wanted.ignores_missing:
-        bad.note(batch.rows[lost & (asked == UPDATE)], NO_UPDATE)
-        bad.note(batch.rows[lost & (asked == DELETE)], NO_DELETE)
-    last = batch.last(~lost & ~bad.mask[batch.rows])
+    last = _last(batch, ops[batch.rows], is_there, wanted, bad)
     keys = np.flatnonzero(last >= 0)
     final = batch.rows[last[keys]]
     stays = ops[final] != DELETE
@@ -125,6 +109,38 @@ def resolve(layout: TableLayout, runs: Sequence[AnyRun], wanted: Wanted, given: 
     added = np.sort(new[~same])  # mostly all rows, which then need no copy
     rows = given if len(added) == given.num_rows else take_rows(given, added)
     return Resolved(_changes(layout, removed, rows), bad.rows(ops))
+
+
+def _in_order(
+    layout: TableLayout, wanted: Wanted, given: pa.Table, ops: NDArray[np.int8], left: Positions, bad: _Bad
+) -> _Sorted:
+    """The rows that can be told apart, in the order in which they happen; the others are noted as bad."""
+    bad.nulls(ops, left)
+    if wanted.has_sequence:
+        places = whole(given.column(SEQUENCE))
+        bad.note(left[~validity(places)[left] & ~bad.mask[left]], UNORDERED)
+    words = layout.keys.encode([whole(given.column(name)) for name in layout.schema.key])
+
+    def sort() -> _Sorted:
+        chosen = left[~bad.mask[left]]
+        return _Sorted.of(words, chosen, _ranks(given, chosen) if wanted.has_sequence else None)
+
+    batch = sort()
+    if not batch.repeated.any():
+        return batch
+    bad.note(batch.rows[batch.repeated], TIED if wanted.has_sequence else SEVERAL)
+    return sort()
+
+
+def _last(batch: _Sorted, ops: NDArray[np.int8], is_there: NDArray[np.bool_], wanted: Wanted, bad: _Bad) -> Positions:
+    """Per key, which row decides what becomes of it; -1 if none does. Rows that cannot happen are noted as bad."""
+    before = batch.before(ops, is_there)
+    bad.note(batch.rows[(ops == INSERT) & before], DUPLICATE)
+    lost = ((ops == UPDATE) | (ops == DELETE)) & ~before
+    if not wanted.ignores_missing:
+        bad.note(batch.rows[lost & (ops == UPDATE)], NO_UPDATE)
+        bad.note(batch.rows[lost & (ops == DELETE)], NO_DELETE)
+    return batch.last(~lost & ~bad.mask[batch.rows])
 
 
 def _changes(layout: TableLayout, removed: Run, added: pa.Table) -> ChangeBatch:
@@ -203,15 +219,14 @@ class _Bad:
         self._reasons: dict[int, str] = {}
         self.mask = np.zeros(given.num_rows, bool)
 
-    def note(self, rows: Positions, reason: str) -> NDArray[np.bool_]:
-        """Note that rows are bad; returns which rows are."""
+    def note(self, rows: Positions, reason: str) -> None:
+        """Note that rows are bad; those that are already keep their reason."""
         for row in rows[~self.mask[rows]].tolist():
             self._reasons[row] = reason
         self.mask[rows] = True
-        return self.mask
 
-    def nulls(self, ops: NDArray[np.int8], rows: Positions) -> NDArray[np.bool_]:
-        """Note rows with NULL where none may be; of a deletion, only the key counts. Returns which rows are bad."""
+    def nulls(self, ops: NDArray[np.int8], rows: Positions) -> None:
+        """Note rows with NULL where none may be; of a deletion, only the key counts."""
         schema = self._layout.schema
         for column in schema.columns:
             array = whole(self._given.column(column.name))
@@ -220,7 +235,6 @@ class _Bad:
                 missing = rows[~validity(array)[rows]]
                 missing = missing if is_key else missing[ops[missing] != DELETE]
                 self.note(missing, f"NULL in {'key' if is_key else 'NOT NULL'} column {column.name!r}")
-        return self.mask
 
     def rows(self, ops: NDArray[np.int8]) -> BadRows | None:
         """All bad rows; None if there are none."""
