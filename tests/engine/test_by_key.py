@@ -140,7 +140,7 @@ class Replica:
             self.rows.pop(key, None)
 
 
-@seeds("changes by key in an engine", 6, check=1)
+@seeds("changes by key in an engine", 4, check=1)
 def test_tables_and_views_follow_random_changes_by_key(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     replica = Replica(rng)
