@@ -28,6 +28,7 @@ PROGRAMS = [
             *("tutorial", "models", "joins", "foreign-keys", "fresh", "testing", "update-streams", "windows"),
             *(
                 "window-joins",
+                "changes",
                 "goals",
                 "sharing",
                 "memory",

@@ -56,6 +56,7 @@ class FakeEngine:
         self.tables: dict[str, Any] = {}
         self.views: dict[str, FakeView] = {}
         self.streams: dict[str, Any] = {}
+        self.how: dict[str, dict[str, str]] = {}
         self.problems: list[str] = []
         self.calls: list[str] = []
         self.step = 0
@@ -75,8 +76,9 @@ class FakeEngine:
     def drop(self, name: str) -> None:
         del self.views[name]
 
-    def stream(self, table: str, source: Any, name: str | None = None) -> None:
+    def stream(self, table: str, source: Any, name: str | None = None, **how: str) -> None:
         self.streams[table] = (source, name)
+        self.how[table] = how
 
     def apply(self, changes: dict[str, pa.Table]) -> Any:
         self.step += 1

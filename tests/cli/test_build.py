@@ -55,3 +55,35 @@ def test_a_source_that_cannot_be_opened(text: str, fake: Any, spark: SparkSessio
         built(fake, spark, tmp_path, text)
     assert fake.tables == {}, "nothing is created when a source is wrong"
     assert "JVM stacktrace" not in caught.value.what
+
+
+def test_what_the_rows_of_a_source_are(fake: Any, spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    source = built(
+        fake,
+        spark,
+        tmp_path,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, x INT) USING json "
+        "OPTIONS (path 'in', changes 'Upsert', op_column 'op', order_by 'seq BIGINT', missing 'ignore')",
+    )
+    assert source.schema.simpleString() == "struct<id:bigint,x:int,op:string,seq:bigint>"
+    assert fake.how["t"] == {"mode": "upsert", "op_column": "op", "order_by": "seq", "missing": "ignore"}
+    own = "CREATE TABLE t (id BIGINT PRIMARY KEY, op STRING, x INT) USING json"
+    own += " OPTIONS (path 'in', op_column 'op', order_by 'X')"
+    assert built(fake, spark, tmp_path, own).schema.simpleString() == "struct<id:bigint,op:string,x:int>"
+    assert fake.how["t"] == {"op_column": "op", "order_by": "X"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("changes 'merge'", r"p\.sql, line 1: option changes of table t is 'merge'"),
+        (
+            "op_column 'op', order_by 'seq'",
+            r"p\.sql, line 1: order_by of table t is 'seq', which is none of its columns",
+        ),
+    ],
+)
+def test_what_rows_cannot_be(options: str, message: str, fake: Any, spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=message):
+        built(fake, spark, tmp_path, f"CREATE TABLE t (a INT) USING json OPTIONS (path '.', {options})")

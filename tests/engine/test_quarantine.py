@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.engine import quarantine
 from headrace.engine.step_runner import StepRunner, translating_spark_errors
 from headrace.errors import BadRowsError, CorruptFileError, StepFailedError, StorageError
-from headrace.relation.change import SHOWN
+from headrace.relation.given import SHOWN
 from headrace.relation.schema import DIFF
 from headrace.runtime import spark as spark_executor
 from headrace.runtime.log import CommitLog

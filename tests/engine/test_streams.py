@@ -209,3 +209,31 @@ def test_a_killed_stream_resumes_without_loss_or_doubling(spark: SparkSession, t
         assert answer["price"].sum() == sum(i / 4 for i in range(400))
         assert engine.tables["sales"].rows == 400
         assert engine.step == 40
+
+
+def test_a_stream_of_changes_by_key_is_applied_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write_file(folder, 0, op=["I"] * 10)
+    write_file(folder, 1, op=["I"] * 10)
+    pq.write_table(
+        pa.table({"id": [3, 12, 99], "shop": ["x", None, "y"], "price": [1.0, None, 2.0], "op": ["U", "D", "D"]}),
+        folder / "00002.parquet",
+    )
+    with hr.Engine(spark, tmp_path / "state", buckets=2) as engine:
+        engine.table("sales", DDL, key="id")
+        view = engine.view("by_shop", "SELECT shop, COUNT(*) AS n FROM sales GROUP BY shop")
+        source = read_stream(spark, folder, f"{DDL}, op STRING")
+        with pytest.raises(SchemaError, match=r"mode='sync' takes them for all there are"):
+            engine.stream("sales", source, mode="sync")
+        with pytest.raises(BadRowsError, match=r"op_column='kind' is not among the columns"):
+            engine.stream("sales", source, op_column="kind")
+        with pytest.raises(BadRowsError, match=r"not in the table: 'op'"):
+            engine.stream("sales", source, mode="upsert")
+        engine.stream("sales", source, mode="upsert", op_column="op", missing="ignore")
+        engine.process_available()
+        expected = {"s0": 7, "s1": 7, "s2": 6}
+        expected["s0"] -= 2  # rows 3 and 12
+        assert {row["shop"]: row["n"] for row in view.to_arrow().to_pylist()} == expected | {"x": 1}
+        again = engine.apply({"sales": pa.table({"id": [5]})}, mode="delete", source=("sales", 2))
+        assert again.skipped
+        assert engine.tables["sales"].rows == 19

@@ -36,6 +36,7 @@ def refusal(kind: str, values: pa.Array) -> str:
 
 
 NOON = datetime(2020, 2, 29, 12)
+MIDNIGHT = datetime(2020, 2, 29)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,11 @@ NOON = datetime(2020, 2, 29, 12)
         ("timestamp", pa.array([NOON], pa.timestamp("us", "Asia/Tokyo")), [NOON.replace(tzinfo=UTC)]),
         ("timestamp_ntz", pa.array([NOON], pa.timestamp("ns")), [NOON]),
         ("boolean", pa.array([True, None]), [True, None]),
+        ("bigint", pa.array([Decimal("7.00"), None]), [7, None]),
+        ("date", pa.array([MIDNIGHT, None]), [MIDNIGHT.date(), None]),
+        ("date", pa.array([MIDNIGHT], pa.timestamp("ns")), [MIDNIGHT.date()]),
+        # A midnight in Tokyo is 15 o'clock on the day before in UTC, and its date is that of Tokyo.
+        ("date", pa.array([datetime(2020, 2, 28, 15)], pa.timestamp("us", "Asia/Tokyo")), [MIDNIGHT.date()]),
         *[(kind, pa.nulls(1), [None]) for kind in ("int", "decimal(5,2)", "string", "date", "timestamp", "boolean")],
     ],
 )  # fmt: skip
@@ -88,6 +94,9 @@ def test_what_can_be_converted_without_changing_a_value_is(kind, given, expected
         ("decimal(4,2)", pa.array([Decimal("1.25"), Decimal("1.255")]), "Decimal('1.255')"),
         ("decimal(4,2)", pa.array([Decimal("100.0"), Decimal("1.0")]), "Decimal('100.0')"),
         ("timestamp", pa.array([1, 1000], pa.timestamp("ns")), "1970"),
+        ("date", pa.array([MIDNIGHT, NOON]), repr(NOON)),
+        ("date", pa.array([NOON], pa.timestamp("us", "Asia/Tokyo")), "datetime.datetime(2020, 2, 29, 21, 0"),
+        ("bigint", pa.array([Decimal("7.50")]), "Decimal('7.50')"),
         ("timestamp", pa.array([2**62, 0], pa.timestamp("s")), str(2**62)),
     ],
 )
@@ -95,6 +104,7 @@ def test_a_value_that_would_change_is_refused_and_shown(kind, given, samples):
     message = refusal(kind, given)
     assert f"values do not fit {SqlType.parse(kind)}".lower() in message.lower()
     assert samples in message
+    assert f"(from {given.type} to " in message
     assert "-> round or widen them first" in message
 
 
@@ -103,12 +113,10 @@ def test_a_value_that_would_change_is_refused_and_shown(kind, given, samples):
     [
         ("bigint", pa.array(["1"])),
         ("bigint", pa.array([True])),
-        ("bigint", pa.array([Decimal(1)])),
         ("double", pa.array([Decimal(1)])),
         ("decimal(5,2)", pa.array([1.5])),
         ("string", pa.array([1])),
         ("string", pa.array([b"a"])),
-        ("date", pa.array([NOON])),
         ("date", pa.array(["2020-01-01"])),
         ("timestamp", pa.array([date(2020, 1, 1)])),
         ("timestamp_ntz", pa.array([NOON], pa.timestamp("us", "UTC"))),
@@ -117,13 +125,13 @@ def test_a_value_that_would_change_is_refused_and_shown(kind, given, samples):
 )
 def test_a_type_that_means_something_else_is_refused(kind, given):
     message = refusal(kind, given)
-    assert f"{given.type} given, {kind.upper()} wanted" in message
+    assert f"{given.type} given, {kind.upper()} wanted ({given[0].as_py()!r}, say)" in message
     assert "-> cast the column yourself" in message
 
 
 def test_up_to_five_samples_are_shown_once_each():
     message = refusal("tinyint", pa.array([1000 + i % 8 for i in range(50)]))
-    assert "1000, 1001, 1002, 1003, 1004\n" in message
+    assert "1000, 1001, 1002, 1003, 1004 (from int64 to TINYINT)\n" in message
 
 
 def test_chunks_and_slices_are_one_column():
@@ -172,8 +180,46 @@ def test_a_record_batch_is_a_table():
 
 
 def test_anything_else_is_refused_with_a_way_out():
-    with pytest.raises(BadRowsError, match=r"changes are a list\n  -> pass an Arrow table"):
+    with pytest.raises(BadRowsError, match=r"changes are a list with a int, 1\n  -> pass a Spark DataFrame, an Arrow"):
         change_batch(schema_of("int"), [1, 2])
+    with pytest.raises(BadRowsError, match=r"changes are a set\n  -> pass a Spark DataFrame, an Arrow"):
+        change_batch(schema_of("int"), {1, 2})
+
+
+def test_lists_of_dicts_and_dicts_of_lists_are_tables():
+    rows = [{"Y": None, "x": 1}, {"x": 2.0, "Y": 5, "__DIFF": -1.0}]
+    with pytest.raises(BadRowsError, match=r"row 0 lacks '__DIFF': \{'Y': None, 'x': 1\}\n  -> give every row all"):
+        change_batch(TWO, rows)
+    batch = change_batch(TWO, [{**rows[0], "__DIFF": 1}, rows[1]])
+    assert (batch.rows.to_pylist(), batch.diff.tolist()) == ([{"x": 1, "y": None}, {"x": 2, "y": 5}], [1, -1])
+    batch = change_batch(TWO, {"x": [1, 2], "y": np.array([3, 4], np.int8), "__diff": (1, 1)})
+    assert batch.rows.to_pylist() == [{"x": 1, "y": 3}, {"x": 2, "y": 4}]
+    with pytest.raises(BadRowsError, match=r"not all columns are of one length: 'x' has 1, 'y' has 2"):
+        change_batch(TWO, {"x": [1], "y": [1, 2]})
+    with pytest.raises(BadRowsError, match=r"the list of dicts has a column that no one type can hold: 'x'"):
+        change_batch(TWO, [{"x": 1, "y": 1}, {"x": "one", "y": 1}])
+    with pytest.raises(BadRowsError, match=r"column 'x' is 7\n  -> give each column as a list"):
+        change_batch(TWO, {"x": 7, "y": [1]})
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        pd.DataFrame({"x": [], "y": pd.Series([], dtype=object), "__diff": pd.Series([], dtype=object)}),
+        pd.DataFrame({"x": pd.Series([], dtype="datetime64[ns]"), "y": pd.Series([], dtype=str)}),
+        {"x": [], "y": []},
+        pa.table({"x": pa.array([], pa.string()), "y": pa.nulls(0)}),
+    ],
+)
+def test_a_frame_without_rows_needs_no_types(empty):
+    batch = change_batch(TWO, empty)
+    assert (len(batch), batch.rows.schema.types) == (0, [pa.int32(), pa.int32()])
+
+
+def test_names_in_another_case_are_found_unless_the_very_name_is_there():
+    assert change_batch(TWO, pa.table({"Y": [2], "X": [1]})).rows.to_pylist() == [{"x": 1, "y": 2}]
+    with pytest.raises(BadRowsError, match=r"given twice: 'X'"):
+        change_batch(TWO, pa.table({"y": [2], "X": [1], "x": [1]}))
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64()])
@@ -185,7 +231,19 @@ def test_diff_may_be_any_integer_and_zeros_are_nothing(kind):
     assert batch.rows.column("x").to_pylist() == [1, 3, 4]
 
 
-@pytest.mark.parametrize("diff", [pa.array([1.0]), pa.array(["+1"]), pa.array([None], pa.int64()), pa.array([True])])
+def test_diff_may_be_whole_numbers_of_other_types():
+    for diff in ([1.0, -2.0], [Decimal("1.0"), Decimal("-2.0")]):
+        batch = change_batch(schema_of("int"), pa.table({"x": [1, 2], "__diff": diff}))
+        assert batch.diff.tolist() == [1, -2]
+    with pytest.raises(
+        BadRowsError, match=r"column '__diff': values do not fit BIGINT: 1\.5 \(from double to BIGINT\)"
+    ):
+        change_batch(schema_of("int"), pa.table({"x": [1], "__diff": [1.5]}))
+
+
+@pytest.mark.parametrize(
+    "diff", [pa.array([None], pa.float64()), pa.array(["+1"]), pa.array([None], pa.int64()), pa.array([True])]
+)
 def test_a_diff_that_is_not_a_whole_number_is_refused(diff):
     with pytest.raises(BadRowsError, match=r"'orders': column '__diff' is .*\n  -> give whole numbers"):
         change_batch(schema_of("int"), pa.table({"x": [1], "__diff": diff}))
@@ -193,7 +251,7 @@ def test_a_diff_that_is_not_a_whole_number_is_refused(diff):
 
 def test_a_diff_beyond_64_bits_is_refused():
     changes = pa.table({"x": [1], "__diff": pa.array([2**64 - 1], pa.uint64())})
-    with pytest.raises(BadRowsError, match=r"'orders': column '__diff': .*18446744073709551615"):
+    with pytest.raises(BadRowsError, match=r"'orders', column '__diff': .*18446744073709551615"):
         change_batch(schema_of("int"), changes)
 
 
@@ -206,7 +264,7 @@ TWO = TableSchema.of("orders", [Column("x", SqlType("int")), Column("y", SqlType
         (["x"], "missing: 'y'"),
         ([], "missing: 'x', 'y'"),
         (["x", "y", "z"], "not in the table: 'z'"),
-        (["x", "X"], "missing: 'y'; not in the table: 'X'"),
+        (["x", "X"], "missing: 'y'; given twice: 'X'"),
         (["x", "y", "y"], "given twice: 'y'"),
         (["x", "y", "__diff", "__diff"], "given twice: '__diff'"),
         (["x", "y", "__reason"], "not in the table: '__reason'"),

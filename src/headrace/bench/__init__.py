@@ -37,6 +37,7 @@ BENCHMARKS = {
     "step": Benchmark("step.one_table", "one-table views: step cost against recomputation"),
     "top": Benchmark("step.top", "ORDER BY with LIMIT: steps in which top rows leave, by the size of the table"),
     "windows": Benchmark("step.windows", "window functions: latest and best rows of each key, running and moving sums"),
+    "upserts": Benchmark("step.upserts", "rows replaced by their keys in a large table, beside Spark and DuckDB"),
     "stream": Benchmark("stream.micro_batches", "micro-batches and DataFrames, beside what Spark takes for them"),
     "housing": _covariance("housing", "a star of 6 tables, 26 features"),
     "retailer": _covariance("retailer", "a snowflake of 5 tables, 39 features"),

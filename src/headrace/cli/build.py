@@ -7,8 +7,9 @@ a pipeline again is harmless.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -43,8 +44,8 @@ def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> No
             )
         else:
             _view(engine, statement)
-    for name, source in sources.items():
-        engine.stream(name, source, name=name)
+    for table in tables:
+        engine.stream(table.name, sources[table.name], name=table.name, **_meaning(table, pipeline).how)
 
 
 def _view(engine: Engine, statement: ViewStatement) -> None:
@@ -61,10 +62,12 @@ def _view(engine: Engine, statement: ViewStatement) -> None:
 def _source(spark: SparkSession, table: TableStatement, pipeline: Path) -> DataFrame:
     options = dict(table.options)
     path = _pop(options, "path")
-    with_diff = _flag(_pop(options, "changes"), table, pipeline)
-    schema = f"{table.columns_ddl}, {DIFF} BIGINT" if with_diff else table.columns_ddl
+    for name in _MEANING:
+        _pop(options, name)
     reader = spark.readStream.format(table.format).options(**options)
+    meaning = _meaning(table, pipeline)
     try:
+        schema = f"{table.columns_ddl}{meaning.more_columns(spark)}"
         if table.format.lower() in FIXED_SCHEMA:
             return _cast(reader.load(), schema)
         loaded = reader.schema(schema).load(_absolute(path, pipeline) if path is not None else None)
@@ -95,12 +98,63 @@ def _pop(options: dict[str, str], wanted: str) -> str | None:
     return next((options.pop(name) for name in list(options) if name.lower() == wanted), None)
 
 
-def _flag(value: str | None, table: TableStatement, pipeline: Path) -> bool:
-    known = {None: False, "false": False, "true": True}
-    lowered = value.lower() if value is not None else None
-    if lowered not in known:
+@dataclass(frozen=True)
+class _Meaning:
+    """What the rows of a source are: plain changes, or what becomes of the rows with their keys.
+
+    Parameters
+    ----------
+    how : the options of the stream.
+    sequence : the type of the column of `order_by`; empty if none was given.
+    """
+
+    table: TableStatement
+    pipeline: Path
+    with_diff: bool
+    how: dict[str, Any]
+    sequence: str = ""
+
+    def more_columns(self, spark: SparkSession) -> str:
+        """The columns that the source has beside those of the table, each after a comma."""
+        more = f", {DIFF} BIGINT" if self.with_diff else ""
+        op, place = self.how.get("op_column"), self.how.get("order_by")
+        if op is None and place is None:
+            return more
+        own = [name.lower() for name in spark.createDataFrame([], self.table.columns_ddl).schema.names]
+        if op is not None and op.lower() not in own:
+            more += f", {_quoted(op)} STRING"
+        if place is not None and place.lower() not in own and place != op:
+            if not self.sequence:
+                raise PipelineError(
+                    f"{self.pipeline}, line {self.table.line}: order_by of table {self.table.name} is {place!r}, which "
+                    "is none of its columns, and has no type.",
+                    way_out=f"Give its type too, as in order_by '{place} BIGINT'.",
+                )
+            more += f", {_quoted(place)} {self.sequence}"
+        return more
+
+
+_MEANING = ("changes", "op_column", "order_by", "missing")
+
+
+def _meaning(table: TableStatement, pipeline: Path) -> _Meaning:
+    options = dict(table.options)
+    given: dict[str, Any] = {name: value for name in _MEANING if (value := _pop(options, name)) is not None}
+    changes = given.pop("changes", "false").lower()
+    if changes not in ("true", "false", "upsert", "delete"):
         raise PipelineError(
-            f"{pipeline}, line {table.line}: option changes of table {table.name} is {value!r}.",
-            way_out=f"Set it to 'true' when the files carry a {DIFF} column (+1 insert, -1 delete), or to 'false'.",
+            f"{pipeline}, line {table.line}: option changes of table {table.name} is {changes!r}.",
+            way_out=f"Set it to 'true' when the files carry a {DIFF} column (+1 insert, -1 delete), to 'upsert' when "
+            "rows replace those with their keys, to 'delete' when they delete these, or to 'false'.",
         )
-    return known[lowered]
+    if changes in ("upsert", "delete"):
+        given["mode"] = changes
+    place, _, kind = given.get("order_by", "").strip().partition(" ")
+    if place:
+        given["order_by"] = place
+    return _Meaning(table, pipeline, changes == "true", given, kind.strip())
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"

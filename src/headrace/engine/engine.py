@@ -37,6 +37,7 @@ from headrace.engine.matrix_chains import MatrixChain, SparseChain, chain_defini
 from headrace.engine.merging_views import MergingViews
 from headrace.engine.model_handle import Model
 from headrace.engine.models import Covariance
+from headrace.engine.modes import PerTable, check_stream, modes_of
 from headrace.engine.opening import (
     AUTO,
     BAD_ROWS,
@@ -540,6 +541,10 @@ class Engine:
         self,
         changes: Mapping[str, Any],
         *,
+        mode: PerTable = None,
+        op_column: PerTable = None,
+        order_by: PerTable = None,
+        missing: PerTable = None,
         on_bad_rows: str | None = None,
         source: tuple[str, int] | None = None,
     ) -> Step:
@@ -549,10 +554,18 @@ class Engine:
 
         Parameters
         ----------
-        changes : {table: Arrow table, pandas DataFrame or Spark DataFrame}, with an optional `__diff` column
-            (+1 inserts, -1 deletes, any integer; default +1). An update is a deletion and an insertion. A table that
+        changes : {table: Spark DataFrame, Arrow table, pandas DataFrame, list of dicts or dict of lists}, with an
+            optional `__diff` column (+1 inserts, -1 deletes, any integer; default +1), unless a mode says otherwise.
+            An update is a deletion and an insertion. A table that
             keeps no rows also takes products of parts (`hr.product`); a matrix of a chain takes outer products
             (`hr.outer`).
+        mode : what the rows are, for all tables or as {table: mode}. "changes" (the default): what goes and what comes,
+            by `__diff`. "upsert": new rows, each of which replaces the row with its key. "delete": rows to delete, of
+            which only the key counts. "sync": the whole table; what differs is applied. See docs/changes.md.
+        op_column : a column that says of each row whether it is inserted, updated or deleted: I, U, D, or these words.
+        order_by : a column that orders several changes of one key; the last one counts. Without it they are bad rows.
+        missing : "error" (the default) makes an update or a deletion of a row that is not there a bad row; "ignore"
+            leaves it out.
         on_bad_rows : overrides the engine's setting for this step.
         source : (name, number) of a micro-batch; a micro-batch that was committed before is skipped.
         """
@@ -561,17 +574,17 @@ class Engine:
             raise BadRowsError(
                 f"apply was given a {type(changes).__name__}", way_out="pass {table: changes}, as in {'orders': frame}"
             )
-        mode = on_bad_rows or self._on_bad_rows
-        one_of("on_bad_rows", mode, BAD_ROWS)
+        bad_rows = on_bad_rows or self._on_bad_rows
+        one_of("on_bad_rows", bad_rows, BAD_ROWS)
         with self._lock:
             self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
                 return Step(snapshot.step, {}, 0.0, snapshot.bytes(), {}, "driver", "committed before", skipped=True)
             schemas = {name: self._catalogue.table(name).schema for name in changes}
-            inputs = inputs_of(schemas, changes)
+            inputs = inputs_of(schemas, changes, modes_of(schemas, mode, op_column, order_by, missing))
             self._upkeep.make_room()
-            step = self._maintenance.step(inputs, mode, source, start)
+            step = self._maintenance.step(inputs, bad_rows, source, start)
             self._unshare()
             self._merging.grown(sum(step.rows.values()))
             self._scheduler.wake()
@@ -683,6 +696,10 @@ class Engine:
         name: str | None = None,
         rows_per_batch: int | None = None,
         checkpoint: str | Path | None = None,
+        mode: str | None = None,
+        op_column: str | None = None,
+        order_by: str | None = None,
+        missing: str | None = None,
     ) -> None:
         """Feed a table from a streaming DataFrame: one step per micro-batch, each exactly once.
 
@@ -692,9 +709,10 @@ class Engine:
         rows_per_batch : about how many rows a micro-batch brings, by default as many as the last ones did. While it
             runs, the stream announces them (`announce`).
         checkpoint : a folder for Spark's offsets, or a URL that Spark can write to; one in the location by default.
+        mode, op_column, order_by, missing : what the rows of each micro-batch are, as for `apply`.
         """
-        self._catalogue.table(table)
-        self._sources().add(table, frame, name or table, rows_per_batch, checkpoint)
+        how = check_stream(self._catalogue.table(table).schema, frame, mode, op_column, order_by, missing)
+        self._sources().add(table, frame, name or table, rows_per_batch, checkpoint, how)
 
     def start(self) -> None:
         """Start all streams; steps happen in the background until `stop`."""

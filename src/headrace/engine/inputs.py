@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.engine.opening import check_classic
 from headrace.errors import BadRowsError, HeadraceError, SchemaError
-from headrace.relation.change import ChangeBatch, change_batch, check_columns
+from headrace.relation.change import ChangeBatch, change_batch
+from headrace.relation.given import found_columns
 from headrace.relation.schema import DIFF, Column, TableSchema
 from headrace.relation.types import SqlType, sql_type
 from headrace.runtime.program import TableTask, catalyst_columns
@@ -48,31 +50,58 @@ def input_of(schema: TableSchema, given: object) -> ChangeBatch | DataFrame:
     return check_frame(schema, given) if isinstance(given, DataFrame) else change_batch(schema, given)
 
 
-def check_frame(schema: TableSchema, frame: DataFrame) -> DataFrame:
-    """Bring a DataFrame to the columns and types of a table, in Spark; nothing runs yet."""
-    check_columns(schema, frame.columns)
+def check_frame(schema: TableSchema, frame: DataFrame, also: Sequence[str] = ()) -> DataFrame:
+    """Bring a DataFrame to the columns and types of a table, in Spark; nothing runs yet.
+
+    Parameters
+    ----------
+    also : columns that stay as they are; a DataFrame with such columns has no `__diff`.
+    """
+    found = found_columns(schema, frame.columns, also)
     given = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = []
     for column in schema.columns:
-        if not _fits(given[column.name], column.type):
+        name = found[column.name]
+        if not _fits(given[name], column.type):
             raise BadRowsError(
                 f"table {schema.name!r}, column {column.name!r}: "
-                f"{given[column.name]} given, {str(column.type).upper()} wanted",
+                f"{given[name]} given, {str(column.type).upper()} wanted",
                 way_out="cast the column yourself: Headrace only converts where no value can change",
             )
-        # Narrowing casts raise in ANSI mode instead of changing a value, and the step is then refused.
-        columns.append(F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name))
-    if DIFF not in frame.columns:
+        columns.append(_exact(schema.name, column, F.col(f"`{name}`"), given[name]).alias(column.name))
+    if DIFF not in found:
         diff = F.lit(1).cast("bigint")
-    elif given[DIFF] in ("tinyint", "smallint", "int", "bigint"):
-        diff = F.coalesce(F.col(DIFF).cast("bigint"), F.raise_error(F.lit(f"NULL in {DIFF}")).cast("bigint"))
+    elif given[found[DIFF]] in _NUMBERS or given[found[DIFF]].startswith("decimal"):
+        own = F.col(f"`{found[DIFF]}`")
+        whole = _exact(schema.name, Column(DIFF, SqlType("bigint")), own, given[found[DIFF]])
+        diff = F.coalesce(whole, F.raise_error(F.lit(f"NULL in {DIFF}")).cast("bigint"))
     else:
         raise BadRowsError(
-            f"table {schema.name!r}: column {DIFF!r} is {given[DIFF]}",
+            f"table {schema.name!r}: column {DIFF!r} is {given[found[DIFF]]}",
             way_out="give whole numbers: +1 inserts a row, -1 deletes it; leave the column out to insert",
         )
-    selected = frame.select(*columns, diff.alias(DIFF))
-    return selected.where(F.col(DIFF) != 0) if DIFF in frame.columns else selected
+    selected = frame.select(*columns, *[F.col(name) for name in also], diff.alias(DIFF))
+    return selected.where(F.col(DIFF) != 0) if DIFF in found else selected
+
+
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+
+
+def _exact(table: str, column: Column, given: SparkColumn, kind: str) -> SparkColumn:
+    """A column in the type of a table's, where a value that would change ends the step."""
+    wanted = str(column.type)
+    if kind == wanted or kind in ("void", "null"):
+        return given.cast(wanted)
+    # Not CAST, which cuts off fractions and times of day, and whose errors do not name the column.
+    cast = given.try_cast(wanted)
+    where = f"table '{table}', column '{column.name}': the value "
+    refused = F.concat(
+        F.lit(where), given.cast("string"), F.lit(f" does not fit {wanted.upper()} (from {kind} to {wanted.upper()})")
+    )
+    fits = given.isNull() | F.coalesce(cast.try_cast(kind) == given, F.lit(False))
+    if kind == "float" and wanted == "double":
+        return cast
+    return F.when(fits, cast).otherwise(F.raise_error(refused).cast(wanted))
 
 
 def with_catalyst(task: TableTask, frame: DataFrame, views: Mapping[str, AnalysedView]) -> DataFrame:
@@ -112,5 +141,7 @@ def _fits(given: str, wanted: SqlType) -> bool:
             and kind.precision - kind.scale <= wanted.precision - wanted.scale
         )
     if wanted.is_integer:
-        return kind.is_integer
-    return wanted.kind == "double" and (kind.kind == "float" or kind.is_integer)
+        return kind.is_numeric
+    if wanted.kind == "date":
+        return kind.kind in ("timestamp", "timestamp_ntz")
+    return wanted.is_floating and (kind.is_floating or kind.is_integer)

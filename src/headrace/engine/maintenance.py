@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from headrace.engine.late import Late, without_late
 from headrace.engine.products import check_products
 from headrace.engine.programs import Programs
 from headrace.engine.recompute import Recomputer, recomputed
+from headrace.engine.resolving import Given, resolved
 from headrace.engine.state_budget import StateBudget
 from headrace.engine.state_maker import StateMaker
 from headrace.engine.step import Step
@@ -38,7 +39,7 @@ from headrace.operators.kernel import ViewChange
 from headrace.operators.traffic import traffic_numbers
 from headrace.plan.native import NeedsCatalyst
 from headrace.relation.product import ProductBatch
-from headrace.runtime.aside import Aside, AsideWriter
+from headrace.runtime.aside import Aside, AsideWriter, both_aside
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.program import (
     BucketResult,
@@ -50,6 +51,21 @@ from headrace.thrifty.schedule import now
 from headrace.thrifty.statistics import watched
 
 Source = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Before:
+    """What became of rows before a step.
+
+    Parameters
+    ----------
+    late, bad : those that were set aside, per table.
+    by_key : the tables whose changes were found by key.
+    """
+
+    late: Late = field(default_factory=dict)
+    bad: Mapping[str, Aside] = field(default_factory=dict)
+    by_key: frozenset[str] = frozenset()
 
 
 class Maintenance:
@@ -71,15 +87,18 @@ class Maintenance:
         name, number = source
         return self._store.snapshot.sources.get(name, -1) >= number
 
-    def step(self, inputs: Inputs, on_bad_rows: str, source: Source | None, start: float) -> Step:
+    def step(self, given: Given, on_bad_rows: str, source: Source | None, start: float) -> Step:
         """Apply inputs to their tables and bring every view up to date, wholly or not at all."""
-        check_products(self._programs, self._catalogue.schemas, inputs)
-        inputs = self._step_runner.brought({n: self._catalogue.tables[n].schema for n in inputs}, inputs)
+        check_products(self._programs, self._catalogue.schemas, given)
         snapshot = self._store.snapshot
         aside = AsideWriter(self._store.location.path, snapshot.version + 1, snapshot.step + 1, self._store.fsync)
         try:
-            with without_late(self._catalogue.tables, inputs, snapshot.watermarks, aside) as (in_time, late):
-                step = self._attempted(in_time, late, on_bad_rows, source, start)
+            quarantines = on_bad_rows == "quarantine"
+            with resolved(self._step_runner, given, lambda name: self._programs.of_table(name, quarantines)) as ready:
+                inputs = self._step_runner.brought({n: self._catalogue.tables[n].schema for n in given}, ready.inputs)
+                with without_late(self._catalogue.tables, inputs, snapshot.watermarks, aside) as (in_time, late):
+                    before = Before(late, ready.bad, ready.by_key)
+                    step = self._attempted(in_time, before, on_bad_rows, source, start)
         except BaseException:
             self._store.roll_back()
             raise
@@ -89,20 +108,22 @@ class Maintenance:
             self._store.remove_orphans()
         return step
 
-    def _attempted(self, inputs: Inputs, late: Late, on_bad_rows: str, source: Source | None, start: float) -> Step:
+    def _attempted(
+        self, inputs: Inputs, earlier: Before, on_bad_rows: str, source: Source | None, start: float
+    ) -> Step:
         """Take a step; views that lack much of their state are computed anew, if that costs less."""
         read = self.memory.read(inputs)
         # Rows that a view refuses are set aside by the step itself, so then the view must take part in it.
         anew = self.memory.anew(read, changes_of(inputs)) if read and on_bad_rows == "fail" else frozenset()
         if anew:
             with suppress(NeedsCatalyst):
-                return self._step(inputs, late, on_bad_rows, source, start, anew)
-        return self._step(inputs, late, on_bad_rows, source, start)
+                return self._step(inputs, earlier, on_bad_rows, source, start, anew)
+        return self._step(inputs, earlier, on_bad_rows, source, start)
 
     def _step(
         self,
         inputs: Inputs,
-        late: Late,
+        earlier: Before,
         on_bad_rows: str,
         source: Source | None,
         start: float,
@@ -117,14 +138,17 @@ class Maintenance:
             again = self.memory.made_again({name: parts for name, parts in read.items() if name not in anew})
             tables, views = self._catalogue.tables, self._catalogue.views
             followed = {name: view for name, view in views.items() if view.definition.freshness is None}
-            program = self._programs.over(tuple(self._programs.table_task(name, anew) for name in inputs), views, again)
+            program = self._programs.over(
+                tuple(self._programs.table_task(name, anew, name in earlier.by_key) for name in inputs), views, again
+            )
             analysed = {name: view.analysed for name, view in views.items() if view.analysed is not None}
             outcome = self._recomputed(self._step_runner.run(program, inputs, analysed, on_bad_rows))
             for name in anew:
                 outcome.result.add(self.states.anew(name, outcome.result.buckets))
-            outcome = replace(self._windows.close(outcome, program, tables, followed), late=late)
+            outcome = replace(self._windows.close(outcome, program, tables, followed), late=earlier.late)
+            outcome = replace(outcome, bad=both_aside(earlier.bad, outcome.bad))
             definitions = {name: view.definition.to_json() for name, view in shifted.items()}
-            rows = _rows_of(inputs, outcome)
+            rows = _rows_of(inputs, outcome, earlier.by_key)
             advance = self._advance(outcome, rows, began, again=again) if len(followed) < len(views) else Advance()
             settled = Settled()
             if not self.memory.is_off:
@@ -313,14 +337,14 @@ def _with_files(before: Mapping[str, list[str]], aside: Mapping[str, Aside]) -> 
     return {name: [*before.get(name, []), *added.files] for name, added in aside.items()}
 
 
-def _rows_of(inputs: Inputs, outcome: Outcome) -> dict[str, int]:
+def _rows_of(inputs: Inputs, outcome: Outcome, by_key: Collection[str]) -> dict[str, int]:
     """How many changed rows of each table a step has applied."""
     result = outcome.result
     quarantined = {name: bad.rows for name, bad in outcome.bad.items()}
     return {
-        # Only the tasks know how many rows a Spark DataFrame had.
+        # Only the tasks know how many rows a Spark DataFrame had, and how many stayed because of bad ones.
         name: len(given) - quarantined.get(name, 0)
-        if not isinstance(given, DataFrame)
+        if not isinstance(given, DataFrame) and name not in by_key
         else result.seen.get(name, result.passed.get(name, (0, 0))[0])
         for name, given in inputs.items()
     }

@@ -12,8 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headrace.engine.inputs import input_of
+from headrace.engine.modes import ByKey, Mode, by_key
 from headrace.engine.programs import Programs
-from headrace.engine.step_runner import Inputs
+from headrace.engine.resolving import Given
 from headrace.errors import BadRowsError
 from headrace.relation.change import ChangeBatch
 from headrace.relation.outer import rows_of
@@ -22,18 +23,22 @@ from headrace.relation.schema import TableSchema
 from headrace.runtime.program import ViewTask, why_catalyst
 
 
-def inputs_of(schemas: Mapping[str, TableSchema], changes: Mapping[str, Any]) -> Inputs:
+def inputs_of(
+    schemas: Mapping[str, TableSchema], changes: Mapping[str, Any], modes: Mapping[str, Mode] | None = None
+) -> Given:
     """Check what a user gave, in any of the forms that a change may have."""
-    return {name: _input_of(schemas[name], given) for name, given in changes.items()}
+    return {name: _input_of(schemas[name], (modes or {}).get(name, Mode()), given) for name, given in changes.items()}
 
 
-def _input_of(schema: TableSchema, given: object) -> ChangeBatch | ProductBatch | DataFrame:
+def _input_of(schema: TableSchema, mode: Mode, given: object) -> ChangeBatch | ProductBatch | DataFrame | ByKey:
+    if not mode.is_plain:
+        return by_key(schema, mode, given)
     if isinstance(given, Product):
         return product_of(schema, given)
     return input_of(schema, rows_of(schema, given))
 
 
-def check_products(programs: Programs, schemas: Mapping[str, TableSchema], inputs: Inputs) -> None:
+def check_products(programs: Programs, schemas: Mapping[str, TableSchema], inputs: Given) -> None:
     """Refuse products that would have to be multiplied out, with all reasons."""
     for name, given in inputs.items():
         if isinstance(given, ProductBatch):

@@ -68,12 +68,18 @@ class Programs:
             patient=patient,
         )
 
-    def table_task(self, name: str, without: Collection[str] = ()) -> TableTask:
+    def of_table(self, name: str, quarantines: bool) -> Program:
+        """A program over the rows of one table alone, which sets bad rows aside or only tells of them."""
+        task = TableTask(self._catalogue.tables[name], ())
+        return replace(self.over((task,), {}), judge_only=quarantines)
+
+    def table_task(self, name: str, without: Collection[str] = (), by_key: bool = False) -> TableTask:
         """How a step takes the changes of a table: for the table itself, for shared subplans, and for views.
 
         Parameters
         ----------
         without : views that take no part.
+        by_key : whether the changes were found by key.
         """
         layout, views = self._catalogue.tables[name], self._catalogue.views
         tasks = [
@@ -87,7 +93,8 @@ class Programs:
             if view not in without
             for task in view_tasks(view, planned.kernel, name)
         ]
-        return TableTask(layout, _numbered(tasks), store=layout.schema.kept)
+        pairs = by_key and bool(layout.schema.key)
+        return TableTask(layout, _numbered(tasks), store=layout.schema.kept, by_key=pairs)
 
     def flush(self, views: Mapping[str, PlannedView], changed: Arrangements) -> Program:
         """A program without rows over views, given what the step has changed so far."""

@@ -90,6 +90,12 @@ class StepRunner:
         """Whether work of any size may run in the driver: always, or because a job would run on the same cores."""
         return self.executor == "inline" or (self.executor == "auto" and self.local)
 
+    def takes_here(self, rows: int) -> bool:
+        """Whether a batch of so many rows, which the driver has, stays in it."""
+        return self.executor == "inline" or (
+            self.executor == "auto" and rows <= self.driver_rows and bool(self.driver_rows)
+        )
+
     def brought(self, tables: Mapping[str, TableSchema], inputs: Inputs) -> Inputs:
         """The inputs of a step, with those DataFrames as batches that the driver can take."""
         found = {name: self._brought(tables[name], given) for name, given in inputs.items()}

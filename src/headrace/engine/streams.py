@@ -11,9 +11,9 @@ have, or as its last ones had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -39,6 +39,7 @@ class Source:
     frame: DataFrame
     rows_per_batch: int | None = None
     checkpoint: str | None = None
+    how: Mapping[str, str] = field(default_factory=dict)  # what its rows are, as `Engine.apply` is told
 
 
 class Streams:
@@ -78,6 +79,7 @@ class Streams:
         name: str,
         rows_per_batch: int | None = None,
         checkpoint: str | Path | None = None,
+        how: Mapping[str, str] | None = None,
     ) -> None:
         """Register a source; its name identifies its offsets, so it must stay the same across restarts."""
         check_name(name, "stream")
@@ -94,7 +96,7 @@ class Streams:
                 way_out="give rows_per_batch of 1 or more, or leave it out",
             )
         self._sources[name] = Source(
-            name, table, frame, rows_per_batch, None if checkpoint is None else str(checkpoint)
+            name, table, frame, rows_per_batch, None if checkpoint is None else str(checkpoint), dict(how or {})
         )
 
     def start(self) -> None:
@@ -139,7 +141,7 @@ class Streams:
             try:
                 # Whoever stops the stream waits for the lock, so neither a sync nor an announcement follows its end.
                 with self._lock:
-                    made = self._apply({source.table: frame}, source=(source.name, number))
+                    made = self._apply({source.table: frame}, source=(source.name, number), **source.how)
                     self._watch(source, made)
                     self._sync()
             except HeadraceError as error:

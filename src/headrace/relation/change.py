@@ -8,10 +8,8 @@ rows go on.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +18,12 @@ from numpy.typing import NDArray
 
 from headrace.errors import BadRowsError
 from headrace.relation.columns import positions_of, take_rows, whole
+from headrace.relation.given import SHOWN, arrow_of, diff_of, found_columns, rows_of
 from headrace.relation.keys import validity
-from headrace.relation.schema import DIFF, Column, TableSchema
-from headrace.relation.types import SqlType
+from headrace.relation.schema import DIFF, TableSchema
 
 REASON = "__reason"
 APPEND_ONLY = "deletes a row of a table that is append-only"
-SHOWN = 5  # bad rows that an error shows
 _MOST_COPIES = 2**31  # so that sums of multiplicities stay far from 64 bits
 
 
@@ -117,33 +114,17 @@ def combine_bad_rows(parts: Sequence[BadRows]) -> BadRows:
 
 
 def change_batch(schema: TableSchema, changes: object) -> ChangeBatch:
-    """Bring Arrow or pandas data to the exact types of a table.
+    """Bring rows in any form but that of Spark to the exact types of a table.
 
+    >>> from headrace.relation.schema import Column
+    >>> from headrace.relation.types import SqlType
     >>> schema = TableSchema.of("t", [Column("id", SqlType("bigint"))], key="id")
     >>> change_batch(schema, pa.table({"id": [1, 2], "__diff": [1, -1]})).diff
     array([ 1, -1])
     """
-    # Loading pandas takes a quarter of a second, and whoever has a DataFrame has loaded it.
-    if (pandas := sys.modules.get("pandas")) is not None and isinstance(changes, pandas.DataFrame):
-        check_columns(schema, [str(name) for name in changes.columns])
-        try:
-            changes = pa.Table.from_pandas(changes, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise BadRowsError(
-                f"table {schema.name!r}: the pandas DataFrame has a column that no one type can hold: {error}",
-                way_out="give every column one type (astype) before applying it",
-            ) from error
-    if isinstance(changes, pa.RecordBatch):
-        changes = pa.Table.from_batches([changes])
-    if not isinstance(changes, pa.Table):
-        raise BadRowsError(
-            f"table {schema.name!r}: changes are a {type(changes).__name__}",
-            way_out="pass an Arrow table, a pandas DataFrame or a Spark DataFrame",
-        )
-    check_columns(schema, changes.column_names)
-    columns = [_cast(schema.name, column, whole(changes.column(column.name))) for column in schema.columns]
-    rows = pa.table(columns, schema=pa.schema([pa.field(c.name, c.type.arrow) for c in schema.columns]))
-    diff = _diff(schema, changes)
+    given = arrow_of(schema.name, changes)
+    found = found_columns(schema, given.column_names)
+    rows, diff = rows_of(schema, given, found), diff_of(schema, given, found)
     batch = ChangeBatch(rows, diff)
     return batch.take(diff != 0) if (diff == 0).any() else batch
 
@@ -171,75 +152,6 @@ def set_apart(schema: TableSchema, batch: ChangeBatch) -> tuple[ChangeBatch, Bad
     return batch.take(~bad), found
 
 
-def check_columns(schema: TableSchema, names: Sequence[str]) -> None:
-    """Refuse a batch whose columns are not exactly those of the table."""
-    wanted = schema.names
-    missing = [name for name in wanted if name not in names]
-    extra = [name for name in names if name not in wanted and name != DIFF]
-    doubled = sorted({name for name in names if list(names).count(name) > 1})
-    problems = [
-        f"{what}: {', '.join(map(repr, found))}"
-        for what, found in (("missing", missing), ("not in the table", extra), ("given twice", doubled))
-        if found
-    ]
-    if problems:
-        raise BadRowsError(
-            f"table {schema.name!r}: the columns of the change batch do not fit; {'; '.join(problems)}",
-            way_out=f"give exactly {', '.join(wanted)} and, if you like, {DIFF}",
-        )
-
-
-def _diff(schema: TableSchema, changes: pa.Table) -> NDArray[np.int64]:
-    if DIFF not in changes.column_names:
-        return np.ones(changes.num_rows, np.int64)
-    column = whole(changes.column(DIFF))
-    if not pa.types.is_integer(column.type) or column.null_count:
-        raise BadRowsError(
-            f"table {schema.name!r}: column {DIFF!r} is {column.type} with {column.null_count} NULLs",
-            way_out="give whole numbers: +1 inserts a row, -1 deletes it; leave the column out to insert",
-        )
-    try:
-        return np.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
-    except pa.ArrowInvalid as error:
-        raise BadRowsError(
-            f"table {schema.name!r}: column {DIFF!r}: {error}", way_out="give multiplicities that fit 64 bits, signed"
-        ) from error
-
-
-def _cast(table: str, column: Column, array: pa.Array) -> pa.Array:
-    target = column.type.arrow
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if array.type == target:
-        return array
-    if not _compatible(array.type, column.type):
-        raise BadRowsError(
-            f"table {table!r}, column {column.name!r}: {array.type} given, {str(column.type).upper()} wanted",
-            way_out="cast the column yourself: Headrace only converts where no value can change",
-        )
-    try:
-        if column.type.is_decimal and pa.types.is_integer(array.type):
-            # Arrow judges by the integer's width, not by its values, so go by way of the widest decimal.
-            array = array.cast(pa.decimal128(38, 0))
-        return _exact_cast(array, target)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        samples = ", ".join(repr(value) for value in _offending(array, target))
-        raise BadRowsError(
-            f"table {table!r}, column {column.name!r}: "
-            f"values do not fit {str(column.type).upper()}: {samples or error}",
-            way_out="round or widen them first: Headrace only converts where no value can change",
-        ) from error
-
-
-def _exact_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    out = array.cast(target, safe=True)
-    if pa.types.is_float32(target) and pa.types.is_float64(array.type):  # the one loss that Arrow calls safe
-        lost = pc.and_(pc.not_equal(out.cast(array.type), array), pc.invert(pc.is_nan(array)))
-        if pc.any(lost).as_py():
-            raise pa.ArrowInvalid("doubles that no float equals")
-    return out
-
-
 def cancelled(changes: pa.Table) -> pa.Table:
     """Add up the changes of equal rows; a row that was deleted and inserted again did not change."""
     if not changes.num_rows:
@@ -249,43 +161,3 @@ def cancelled(changes: pa.Table) -> pa.Table:
     summed = changes.group_by(names, use_threads=False).aggregate([(DIFF, "sum")]).rename_columns([*names, DIFF])
     kept = summed.filter(pc.not_equal(summed.column(DIFF), 0)).select(order)
     return kept.cast(changes.schema)
-
-
-def _compatible(given: pa.DataType, wanted: SqlType) -> bool:
-    t = pa.types
-    if t.is_null(given):
-        return True
-    if wanted.is_integer:
-        return bool(t.is_integer(given) or t.is_floating(given))  # pandas turns integers with NULLs into doubles
-    if wanted.is_floating:
-        return bool(t.is_floating(given) or t.is_integer(given))
-    if wanted.is_decimal:
-        return bool(t.is_decimal(given) or t.is_integer(given))
-    if wanted.kind == "string":
-        return bool(t.is_string(given) or t.is_large_string(given) or t.is_string_view(given))
-    if wanted.kind == "date":
-        return bool(t.is_date(given))
-    if wanted.kind == "timestamp":
-        return bool(t.is_timestamp(given))
-    if wanted.kind == "timestamp_ntz":
-        return bool(t.is_timestamp(given) and given.tz is None)
-    return bool(t.is_boolean(given) and wanted.kind == "boolean")
-
-
-def _offending(array: pa.Array, target: pa.DataType) -> list[Any]:
-    found: list[Any] = []
-    for value in pc.unique(array):
-        try:
-            _exact_cast(pa.array([value], array.type), target)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found.append(_shown(value))
-            if len(found) == SHOWN:
-                break
-    return found
-
-
-def _shown(value: pa.Scalar) -> Any:
-    try:
-        return value.as_py()
-    except (OverflowError, ValueError):  # a timestamp beyond the year 9999
-        return str(value.cast(pa.int64()))

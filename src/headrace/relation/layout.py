@@ -63,9 +63,13 @@ class TableLayout:
             for i in range(2):
                 hashes[i] = hash_rows(rows, schema.columns, self.seed + 1 + i)
             return hashes
-        others = [column for column in schema.columns if column.name not in schema.key]
         key = self.keys.encode([whole(rows.column(name)) for name in schema.key])
-        return np.concatenate([key, hash_rows(rows, others, self.seed + 1)[None, :]])
+        return np.concatenate([key, self.rest(rows)[None, :]])
+
+    def rest(self, rows: pa.Table | pa.RecordBatch) -> NDArray[np.uint64]:
+        """Make the last word of each row of a table with a key: the hash of all columns but the key."""
+        others = [column for column in self.schema.columns if column.name not in self.schema.key]
+        return hash_rows(rows, others, self.seed + 1)
 
     def values(self, rows: pa.Table | pa.RecordBatch) -> Values:
         """Pick the columns stored beside the words."""

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import BadRowsError
-from headrace.relation.change import ChangeBatch, cancelled, change_batch, check_columns
+from headrace.relation.change import ChangeBatch, cancelled, change_batch
 from headrace.relation.columns import take_rows
+from headrace.relation.given import found_columns
 from headrace.relation.schema import DIFF, TableSchema
 
 _MOST = 1 << 62
@@ -143,7 +144,7 @@ class ProductBatch:
 def product_of(schema: TableSchema, given: Product) -> ProductBatch:
     """Bring a product to the columns and exact types of a table, part by part."""
     # A table has all columns of a product, and a part some of those of the table.
-    check_columns(schema, given.columns)
+    found_columns(schema, given.columns)
     terms = []
     for term in given.terms:
         parts = tuple(change_batch(narrowed(schema, part.column_names), part) for part in term)

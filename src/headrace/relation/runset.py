@@ -116,7 +116,8 @@ class RunSet(Sequence[AnyRun]):
             self._refuse_width(probes.shape[0])
         asked, probes = probes, np.ascontiguousarray(probes)
         order, starts = self._routed(probes)
-        room = _room()
+        # Mostly a key is in one run at most; where that is not so, all of the search is done again.
+        room = _room() if probes.shape[1] <= _ROOM // 2 else np.empty((2 * probes.shape[1], 4), np.int64)
         while True:
             missing = np.zeros(len(self.runs), np.int64)
             count = probing.find(self._table.places, probes, order, starts, missing, room)

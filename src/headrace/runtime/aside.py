@@ -9,7 +9,7 @@ orphans, as those of runs are.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.errors import BadRowsError
-from headrace.relation.change import REASON, SHOWN, BadRows, combine_bad_rows
+from headrace.relation.change import REASON, BadRows, combine_bad_rows
+from headrace.relation.given import SHOWN
 from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.schema import DIFF, STEP, Column, TableSchema
 from headrace.relation.types import SqlType
@@ -30,6 +31,15 @@ class Aside:
 
     rows: int
     files: tuple[str, ...]
+
+
+def both_aside(first: Mapping[str, Aside], more: Mapping[str, Aside]) -> dict[str, Aside]:
+    """Rows of each table that were set aside at two times."""
+    out = dict(first)
+    for name, added in more.items():
+        before = out.get(name, Aside(0, ()))
+        out[name] = Aside(before.rows + added.rows, (*before.files, *added.files))
+    return out
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,6 @@ class Found:
     first: BadRows
     identities: NDArray[np.uint64]
     files: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, layout: TableLayout, bad: BadRows) -> Found:
-        return cls(bad, row_identity(layout, bad.rows, bad.diff))
 
     def __len__(self) -> int:
         return len(self.identities)

@@ -22,13 +22,13 @@ from headrace.plan.expression import Expression
 from headrace.plan.tree import FeedId
 from headrace.relation.change import BadRows
 from headrace.relation.dependency import Guard, guards
-from headrace.relation.layout import TableLayout
+from headrace.relation.layout import TableLayout, hash_rows
 from headrace.relation.residence import Residence
 from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
 from headrace.relation.schema import Column
 from headrace.rings import COUNT, Group
-from headrace.runtime.aside import AsideWriter, Found
+from headrace.runtime.aside import AsideWriter, Found, row_identity
 from headrace.runtime.location import Location
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.record import FINAL, PENDING, Arrangements, BucketState, Changes, RunRef
@@ -112,6 +112,7 @@ class TableTask:
     store: bool = True  # False when a new view is filled from rows that are stored already, and for `views_only`
     views_only: bool = False  # another pass of the step takes care of the table itself
     excluded: NDArray[np.uint64] | None = None  # identities of bad rows that go to quarantine
+    by_key: bool = False  # the changes were found by key, so with a bad row the row that it replaces stays as well
 
     @property
     def name(self) -> str:
@@ -121,6 +122,14 @@ class TableTask:
     def arrangements(self) -> list[str]:
         """The arrangements of the table: its rows, and one per functional dependency."""
         return [table_arrangement(self.name), *map(guard_arrangement, guards(self.layout))]
+
+    def identities(self, rows: pa.Table, diff: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Words by which rows are known again when the step is run without those that are bad."""
+        if self.by_key:
+            return hash_rows(
+                rows, [self.layout.schema.column(name) for name in self.layout.schema.key], self.layout.seed
+            )
+        return row_identity(self.layout, rows, diff)
 
     def columns(self) -> list[Column]:
         """The columns that rows of this table come with: its own, and those that Catalyst evaluated."""

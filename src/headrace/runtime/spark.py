@@ -242,7 +242,11 @@ def attempted(work: Callable[[], BucketResult]) -> bytes:
 
 def write_batch(path: Path, batch: ChangeBatch) -> None:
     """Write a batch as a new file, of which tasks map parts."""
-    table = batch.to_arrow()
+    write_table(path, batch.to_arrow())
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write rows as a new file, of which tasks map parts."""
     with (
         writing(path),
         disk.DISK.create(path) as number,
@@ -330,9 +334,9 @@ def _packed(program: Program, mapping: Iterator[Mapped], tasks: int) -> Batches:
                 part = bucket % tasks
                 for name, batches in pieces.rows.items():
                     for rows in batches:
-                        yield batch(part, bucket, "rows", name, "", _pack_rows(rows))
+                        yield batch(part, bucket, "rows", name, "", pack_table(rows.to_arrow()))
                 for bad in pieces.bad:
-                    yield batch(part, bucket, "bad", bad.table, bad.judge, _pack_rows(bad))
+                    yield batch(part, bucket, "bad", bad.table, bad.judge, pack_table(bad.to_arrow()))
                 for (name, arrangement), runs in pieces.runs.items():
                     for run in runs:
                         yield batch(part, bucket, "run", name, arrangement, bytes(runfile.encode(run)))
@@ -354,9 +358,9 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
                     continue
                 own, whose = pieces[message["bucket"]], message["whose"]
                 if kind == "rows":
-                    own.rows[name].append(ChangeBatch.from_arrow(_unpack_rows(body)))
+                    own.rows[name].append(ChangeBatch.from_arrow(unpack_table(body)))
                 elif kind == "bad":
-                    own.bad.append(BadRows.from_arrow(name, _unpack_rows(body), whose))
+                    own.bad.append(BadRows.from_arrow(name, unpack_table(body), whose))
                 else:
                     own.runs[name, whose].append(_unpack_run(body))
         for bucket in sorted(pieces):
@@ -366,15 +370,16 @@ def _reduce_task(program: Program) -> Callable[[Batches], Batches]:
     return lambda partition: one_result(_attempted(program, lambda: work(partition)))
 
 
-def _pack_rows(batch: ChangeBatch | BadRows) -> bytes:
-    table = batch.to_arrow()
+def pack_table(table: pa.Table) -> bytes:
+    """Rows as bytes that Spark moves."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
 
-def _unpack_rows(body: bytes) -> pa.Table:
+def unpack_table(body: bytes) -> pa.Table:
+    """Invert `pack_table`."""
     return pa.ipc.open_stream(body).read_all()
 
 

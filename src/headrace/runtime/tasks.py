@@ -30,7 +30,7 @@ from headrace.relation.run import Run
 from headrace.relation.runset import AnyRun
 from headrace.relation.table import apply_changes
 from headrace.rings import COUNT, Group
-from headrace.runtime.aside import Found, named_once, row_identity
+from headrace.runtime.aside import Found, named_once
 from headrace.runtime.openruns import OPEN
 from headrace.runtime.pending import hold
 from headrace.runtime.program import (
@@ -84,7 +84,7 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
     """Turn changed rows into pieces per bucket."""
     out = Mapped()
     if task.excluded is not None:
-        keep = np.flatnonzero(~np.isin(row_identity(task.layout, rows, diff), task.excluded))
+        keep = np.flatnonzero(~np.isin(task.identities(rows, diff), task.excluded))
         rows, diff = take_rows(rows, keep), diff[keep]
     if not len(diff):
         return out
@@ -112,24 +112,24 @@ def map_rows(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np
 
 def _map_table(program: Program, task: TableTask, rows: pa.Table, diff: NDArray[np.int64], out: Mapped) -> None:
     batch = ChangeBatch(rows.select(task.layout.schema.names), diff)
-    for bucket, at in _by_bucket(program, task.layout.lead, batch.rows):
+    for bucket, at in rows_by_bucket(program, task.layout.lead, batch.rows):
         out.pieces[bucket].rows[task.name].append(batch if at is None else batch.take(at))
     for guard in guards(task.layout):
         about = guard.about(batch)
         if len(about):
-            for bucket, at in _by_bucket(program, guard.lead, about.rows):
+            for bucket, at in rows_by_bucket(program, guard.lead, about.rows):
                 out.pieces[bucket].rows[guard_arrangement(guard)].append(about if at is None else about.take(at))
 
 
 def _map_bad(program: Program, task: TableTask, out: Mapped) -> None:
     """Send the bad rows to the buckets of their rows, where all that is said of a row comes together."""
     for bad in out.bad:
-        for bucket, at in _by_bucket(program, task.layout.lead, bad.rows):
+        for bucket, at in rows_by_bucket(program, task.layout.lead, bad.rows):
             out.pieces[bucket].bad.append(bad if at is None else bad.take(at))
     out.bad = []
 
 
-def _by_bucket(
+def rows_by_bucket(
     program: Program, lead: Callable[[pa.Table], NDArray[np.uint64]], rows: pa.Table
 ) -> Iterator[tuple[int, NDArray[np.int64] | None]]:
     """The positions of a table's rows by bucket, which their first words decide; None stands for all of them."""
@@ -284,7 +284,7 @@ def _reduce_table(
     if bad is not None:
         result.bad.append(bad)
     held = Held.of(program, name, bucket)
-    change = apply_changes(task.layout, held.runs, batch, task.layout.words(batch.rows))
+    change = apply_changes(task.layout, held.runs, batch, task.layout.words(batch.rows), judged=task.by_key)
     if change.bad is not None:
         result.bad.append(change.bad)
     if result.bad or program.judge_only:
@@ -430,7 +430,7 @@ def tell(program: Program, result: BucketResult) -> BucketResult:
     """
     bad, result.bad = result.bad, []
     for task in program.tables:
-        found = [Found.of(task.layout, part) for part in bad if part.table == task.name]
+        found = [Found(part, task.identities(part.rows, part.diff)) for part in bad if part.table == task.name]
         if found and program.judge_only:
             once = named_once(found)
             found = [replace(once, files=(program.aside.write(once.first.to_arrow()),))]
