@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from headrace.engine.handles import View
 from headrace.errors import PipelineError
-from headrace.sql.pipeline import Statement, TableStatement, ViewStatement
+from headrace.sql.pipeline import Statement, TableStatement, ViewStatement, in_reading_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> No
     tables = [statement for statement in statements if isinstance(statement, TableStatement)]
     # Sources first: a wrong path is the likeliest mistake, and is found before anything is created.
     sources = {table.name: _source(engine.spark, table, pipeline) for table in tables}
-    for statement in statements:
+    for statement in in_reading_order(statements):
         if isinstance(statement, TableStatement):
             engine.table(
                 statement.name,

@@ -513,11 +513,11 @@ class Engine:
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
+            self._failed.check_unused(name)
             if name in self._failed:
                 parts = state_of(name, self._store.snapshot)
             else:
                 self._catalogue.check_unused(name)
-                self._failed.check_unused(name)
                 parts = self._catalogue.arrangements_of(name)
             self._store.commit(
                 self._store.next_record(
@@ -601,7 +601,8 @@ class Engine:
                 self.refresh(name)  # from now on nothing may wait
                 self._maintenance.settle(self._catalogue.shared_by(name), {})
             definition = replace(planned.definition, freshness=freshness)
-            if not self._sharing.can_go_on(replace(planned, definition=definition)):
+            gives = freshness is not None and name in self._catalogue.answering
+            if gives or not self._sharing.can_go_on(replace(planned, definition=definition)):
                 # Before it waits, as its rows cannot wait where they are given.
                 self._sharing.update(without=[name], fresh=())
             if freshness is not None:

@@ -115,7 +115,7 @@ class SqlQuery:
             try:
                 yield
             except PySparkException as error:
-                raise _explained(self.view, error) from None
+                raise _explained(self.view, error, self.session) from None
             except Py4JJavaError as error:  # a statement that Spark itself stumbles over, such as an INSERT
                 said = str(error.java_exception.getMessage()).splitlines()[0]
                 way_out = "write the view as one SELECT"
@@ -142,14 +142,22 @@ def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
     return tuple(schema)
 
 
-def _explained(view_name: str, error: PySparkException) -> HeadraceError:
+def _explained(view_name: str, error: PySparkException, session: SqlSession) -> HeadraceError:
     """Spark's error as Headrace's, with Spark's message and its pointer into the SQL."""
     condition = error.getCondition() or ""
     message = (error.getMessage() or str(error)).strip()
     pointers = [c.summary().strip() for c in error.getQueryContext() or [] if c.summary().strip() not in message]
     what = "\n".join([f"view {view_name!r}: {message}", *pointers])
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
-        return SchemaError(what, way_out="register the table first with engine.table(...)")
+        asked = ((error.getMessageParameters() or {}).get("relationName") or "").strip("`").replace("``", "`")
+        if asked.lower() == view_name.lower():
+            return SchemaError(
+                f"view {view_name!r} reads itself", way_out="read the tables and views that it is made of"
+            )
+        for name, (why, way_out) in session.unreadable.items():
+            if asked.lower() == name.lower():
+                return UnsupportedSQLError(f"view {view_name!r} reads {name!r}, {why}", way_out=way_out)
+        return SchemaError(what, way_out="register the table first with engine.table(...), or make the view first")
     if condition.startswith("UNRESOLVED_COLUMN"):
         return SchemaError(what, way_out="name a column that the table has")
     if condition.startswith("UNRESOLVED_ROUTINE"):
