@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ LOWER = {
     "first": "SELECT id, shop, price FROM orders ORDER BY price DESC, id LIMIT 5",
     "kinds": "SELECT DISTINCT day, note FROM orders",
     "all_of_it": "SELECT COUNT(*) AS n, SUM(price) AS s, COUNT(DISTINCT shop) AS shops FROM orders",
-    "both": "SELECT shop AS a, price AS b FROM orders UNION ALL SELECT id, size FROM shops",
+    "either": "SELECT shop AS a, price AS b FROM orders UNION ALL SELECT id, size FROM shops",
     "never": "SELECT id FROM orders WHERE shop NOT IN (SELECT id FROM shops WHERE size > 2)",
 }
 UPPER = {
@@ -48,7 +49,7 @@ UPPER = {
     "first_sum": "SELECT SUM(price) AS s, COUNT(*) AS n FROM first",
     "kinds_a_day": "SELECT day, COUNT(*) AS n FROM kinds GROUP BY day",
     "share": "SELECT d.shop, d.day, d.total, a.s FROM daily d CROSS JOIN all_of_it a",
-    "both_twice": "SELECT a, COUNT(*) AS n, SUM(b) AS s FROM both GROUP BY a",
+    "either_twice": "SELECT a, COUNT(*) AS n, SUM(b) AS s FROM either GROUP BY a",
     "nevers": "SELECT o.day, COUNT(*) AS n FROM orders o JOIN never n ON o.id = n.id GROUP BY o.day",
     "is_large": "SELECT id, price FROM cheap WHERE shop IN (SELECT shop FROM daily WHERE n > 1)",
     "above": "SELECT shop, total FROM daily WHERE total > (SELECT AVG(most) FROM extremes)",
@@ -83,21 +84,27 @@ def nested(name: str) -> str:
 
 
 def shown(view: Any) -> Counter[str]:
-    rows = view.to_arrow()
-    return Counter(repr(tuple(map(_plain, row.values()))) for row in rows.to_pylist())
+    return counted(row.values() for row in view.to_arrow().to_pylist())
+
+
+def counted(rows: Iterable[Iterable[Any]]) -> Counter[str]:
+    return Counter(repr(tuple(map(_plain, row))) for row in rows)
 
 
 def _plain(value: Any) -> Any:
-    return str(value.normalize()) if hasattr(value, "normalize") else value
+    return str(value.normalize()) if isinstance(value, Decimal) else value
 
 
-def check(engine: hr.Engine, tables: Changing, oracle: Oracle, names: Iterable[str]) -> None:
-    """Every view answers as its nested query does."""
+def check(engine: hr.Engine, tables: Changing, oracle: Oracle | None, names: Iterable[str]) -> None:
+    """Every view answers as its nested query does: by Spark, or by DuckDB, which is faster, if there is no oracle."""
     names = list(names)
+    if oracle is None:
+        for name in names:
+            assert shown(engine.views[name]) == counted(tables.rows_of(nested(name))), name
+        return
     oracle.set_rows({name: tables.table(name, rows) for name, rows in tables.rows.items()})
     for name, expected in zip(names, oracle.answers([nested(name) for name in names]), strict=True):
-        wanted = Counter(repr(tuple(map(_plain, row.values()))) for row in expected.to_pylist())
-        assert shown(engine.views[name]) == wanted, name
+        assert shown(engine.views[name]) == counted(row.values() for row in expected.to_pylist()), name
 
 
 def make(engine: hr.Engine, names: Iterable[str], **options: Any) -> None:
@@ -106,7 +113,7 @@ def make(engine: hr.Engine, names: Iterable[str], **options: Any) -> None:
 
 
 def test_every_stack_answers_as_one_query(spark: SparkSession, tmp_path: Path) -> None:
-    tables, oracle = Changing(random.Random(7)), Oracle(spark)
+    tables = Changing(random.Random(7))
     with opened(spark, tmp_path / "s", executor="inline") as engine:
         engine.apply(tables.change())
         make(engine, QUERIES)
@@ -115,11 +122,11 @@ def test_every_stack_answers_as_one_query(spark: SparkSession, tmp_path: Path) -
             engine.apply(tables.change())
             for name in QUERIES:
                 assert_changes(before[name], engine.views[name].changes(), engine.views[name].to_arrow())
-        check(engine, tables, oracle, QUERIES)
+        check(engine, tables, None, QUERIES)
     with opened(spark, tmp_path / "s", executor="inline") as engine:
         assert "failed" not in engine.status()
         engine.apply(tables.change())
-        check(engine, tables, oracle, QUERIES)
+        check(engine, tables, None, QUERIES)
 
 
 @seeds("stacked views", 3)
@@ -160,7 +167,7 @@ def test_nothing_is_stored_twice(spark: SparkSession, tmp_path: Path, inner: str
     """The outer view keeps nothing of what the inner one keeps: its state is that of the operators above it alone."""
     tables = Changing(random.Random(3))
     with opened(spark, tmp_path / "s", executor="inline") as engine:
-        engine.apply(tables.change() | {"orders": tables.table("orders", tables.come("orders", 300))})
+        engine.apply({name: tables.table(name, tables.come(name, 300)) for name in ("orders", "shops")})
         make(engine, below([inner]))
         before = engine.status()["state_bytes"]
         make(engine, [name for name in below([outer]) if name not in below([inner])])
@@ -250,7 +257,7 @@ def test_what_cannot_be_read_is_refused(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_models_and_other_strategies_read_the_query_of_a_view(spark: SparkSession, tmp_path: Path) -> None:
-    tables, oracle = Changing(random.Random(5)), Oracle(spark)
+    tables, oracle = Changing(random.Random(5)), None
     with opened(spark, tmp_path / "s", executor="inline") as engine:
         make(engine, ["joined"])
         engine.covariance("moments", "SELECT id, price FROM joined WHERE city IS NOT NULL")
@@ -268,7 +275,7 @@ def test_models_and_other_strategies_read_the_query_of_a_view(spark: SparkSessio
 
 def test_goals_of_inner_and_outer_views(spark: SparkSession, tmp_path: Path) -> None:
     """A view is as new as its tables, whatever the views that it reads wait for; what waits is only its own."""
-    tables, oracle = Changing(random.Random(13)), Oracle(spark)
+    tables, oracle = Changing(random.Random(13)), None
     with opened(spark, tmp_path / "s", executor="inline") as engine:
         make(engine, ["daily"])
         make(engine, ["busiest", "large"])
@@ -296,7 +303,7 @@ def test_goals_of_inner_and_outer_views(spark: SparkSession, tmp_path: Path) -> 
 def test_a_view_that_cannot_be_opened_takes_its_readers_along(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables, oracle = Changing(random.Random(17)), Oracle(spark)
+    tables, oracle = Changing(random.Random(17)), None
     names = ["daily", "busiest", "best_of_all", "cheap"]
     with opened(spark, tmp_path / "s", executor="inline") as engine:
         make(engine, names)
@@ -323,7 +330,7 @@ def test_a_view_that_cannot_be_opened_takes_its_readers_along(
 
 
 def test_readers_elsewhere_see_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    tables, oracle, names = Changing(random.Random(19)), Oracle(spark), ["daily", "busiest", "large", "best_of_all"]
+    tables, oracle, names = Changing(random.Random(19)), None, ["daily", "busiest", "large", "best_of_all"]
     with (
         opened(spark, tmp_path / "s", executor="inline") as engine,
         hr.Engine(spark, tmp_path / "s", read_only=True) as reader,
@@ -345,7 +352,7 @@ def test_readers_elsewhere_see_the_same(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_little_memory(spark: SparkSession, tmp_path: Path) -> None:
-    tables, oracle = Changing(random.Random(23)), Oracle(spark)
+    tables, oracle = Changing(random.Random(23)), None
     names = below(["busiest", "by_city", "of_both", "spread", "best_of_all"])
     with opened(spark, tmp_path / "s", executor="inline", memory_budget=3000) as engine:
         make(engine, names)

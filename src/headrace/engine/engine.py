@@ -52,10 +52,11 @@ from headrace.engine.planning import Planner
 from headrace.engine.products import inputs_of
 from headrace.engine.rebucketing import Rebucketed, Rebucketer
 from headrace.engine.recompute import Recomputer
-from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
+from headrace.engine.requests import covariance_request, idle, model_request, refreshed, view_request
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sharing import Sharing, shared_to_json
 from headrace.engine.sharing_report import engine_report
+from headrace.engine.stacking import check_not_itself
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
@@ -302,10 +303,12 @@ class Engine:
         trigger: Trigger | None = None,
         infeasible: str = "best",
         idle_after: str | timedelta | Duration | None = None,
+        replace: bool = False,
     ) -> View:
         """Create a view and fill it from its tables; from then on it is kept fresh, by every step or as its goal says.
 
-        Unsupported SQL is refused here. Creating the same view again returns the existing view.
+        Unsupported SQL is refused here. Creating the same view again returns the existing view. The query reads tables
+        and views.
 
         Parameters
         ----------
@@ -328,6 +331,9 @@ class Engine:
         infeasible : a goal that no plan can reach is approached ("best") or refused ("fail").
         idle_after : after so long without rows in its tables, as in "10 minutes", the view keeps only the arrangements
             that the next change is expected to need. None keeps everything, if the memory budget allows it.
+        replace : takes the place of a view of this name that has another definition. That one answers until the new
+            one is filled; one commit exchanges them. It is refused if other views read it. Where only the goal or
+            `idle_after` is another one, all state stays.
         """
         definition = view_request(
             name,
@@ -339,9 +345,9 @@ class Engine:
             final=final,
             representation=representation,
         )
-        definition = replace(definition, idle_after=None if idle_after is None else Duration.parse(idle_after))
+        definition = idle(definition, idle_after)
         freshness = refreshed(name, refresh, freshness_of(name, goal, trigger, infeasible))
-        handle = self._create(name, definition, freshness)
+        handle = self._create(name, definition, freshness, may_replace=replace)
         assert isinstance(handle, View)
         return handle
 
@@ -481,27 +487,76 @@ class Engine:
         assert isinstance(handle, MatrixChain)
         return handle
 
-    def _create(self, name: str, definition: Definition, freshness: Freshness | None = None) -> Handle:
+    def _create(
+        self, name: str, definition: Definition, freshness: Freshness | None = None, *, may_replace: bool = False
+    ) -> Handle:
         definition = replace(definition, freshness=freshness)
         with self._merging.making(), self._lock:
             check_name(name, "view")
-            self._failed.check_free(name)
-            if self._catalogue.same_view(name, definition):
+            is_there = may_replace and (name in self._catalogue.views or name in self._failed)
+            if is_there and self._keeps_state(name, definition):
                 return self._catalogue.handles[name]
+            if is_there:
+                self._check_unread(name)
+            else:
+                self._failed.check_free(name)
+                if self._catalogue.same_view(name, definition):
+                    return self._catalogue.handles[name]
             planned = self._definitions.plan(name, definition)
+            check_not_itself(name, planned)
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
-            return self._filled(name, planned)
+            return self._filled(name, planned, replacing=is_there)
 
-    def _filled(self, name: str, planned: PlannedView) -> Handle:
-        """Fill a view that has been planned, and commit it."""
-        planned, filled = self._maintenance.states.fill(name, planned)
+    def _keeps_state(self, name: str, definition: Definition) -> bool:
+        """Whether a view has this definition but for when it is brought up to date, which is then changed."""
+        if name in self._failed or self._catalogue.views[name].definition.request != definition.request:
+            return False
+        now = self._catalogue.views[name].definition
+        if now.freshness != definition.freshness:
+            self.set_goal(name, definition.freshness)
+        if now.idle_after != definition.idle_after:
+            self.set_idle_after(name, definition.idle_after)
+        return True
+
+    def _check_unread(self, name: str) -> None:
+        """Refuse to take a view from others that read it."""
+        self._failed.check_unused(name)
+        if name not in self._failed:
+            self._catalogue.check_unused(name)
+
+    def _parts(self, name: str) -> tuple[str, ...]:
+        """The arrangements of a table or a view, also of a view that could not be opened."""
+        if name in self._failed:
+            return state_of(name, self._store.snapshot)
+        return self._catalogue.arrangements_of(name)
+
+    def _filled(self, name: str, planned: PlannedView, *, replacing: bool = False) -> Handle:
+        """Fill a view that has been planned, and commit it; it may take the place of the one that has its name."""
+        states = self._maintenance.states
+        planned, filled = states.fill_beside(name, planned) if replacing else states.fill(name, planned)
         freshness, goals = planned.definition.freshness, {}
         if freshness is not None:
             goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
         later = self._merging.postponed(name, planned)
         stored = {name: planned.definition.to_json()}
-        self._store.commit(self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later))
+        record = self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later)
+        if replacing:
+            self._store.commit(
+                replace(
+                    record,
+                    removed=(name,),
+                    dropped=self._parts(name),
+                    shared=shared_to_json(self._catalogue.shared_without(name)),
+                    changes={view: runs for view, runs in record.changes.items() if view != name},
+                    unshown={view: runs for view, runs in record.unshown.items() if view != name},
+                )
+            )
+            self._definitions.forget(name)
+            self._maintenance.goals.pacing.forget(name)
+            self._sharing.forget(name)
+        else:
+            self._store.commit(record)
         handle = self._definitions.add_view(name, planned)
         if later is None:
             self._then(lambda: self._merging.update(fresh=[name]))
@@ -513,12 +568,8 @@ class Engine:
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
-            self._failed.check_unused(name)
-            if name in self._failed:
-                parts = state_of(name, self._store.snapshot)
-            else:
-                self._catalogue.check_unused(name)
-                parts = self._catalogue.arrangements_of(name)
+            self._check_unread(name)
+            parts = self._parts(name)
             self._store.commit(
                 self._store.next_record(
                     removed=(name,),

@@ -99,6 +99,12 @@ def check_unread(view: str, readers: list[str]) -> None:
         raise SchemaError(f"view {view!r} is read by {', '.join(readers)}", way_out="drop these first")
 
 
+def check_not_itself(name: str, planned: PlannedView) -> None:
+    """Refuse a view that would take the place of one that it reads."""
+    if name in planned.definition.views:
+        raise SchemaError(f"view {name!r} reads itself", way_out="read the tables and views that it is made of")
+
+
 def check_open(definition: Definition, failed: FailedViews) -> None:
     """Refuse to open a view that reads one which could not be opened."""
     for inner in definition.views:
