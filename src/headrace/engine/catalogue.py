@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headrace.engine.by_name import spelled
 from headrace.engine.definition import Definition, PlannedView, SqlAnswer
 from headrace.engine.stacking import check_unread, readers_of
 from headrace.errors import SchemaError
@@ -182,12 +183,14 @@ class Catalogue:
 
     def table(self, name: str) -> Table:
         """The handle of a table; raises if there is no such table."""
+        name = spelled(name, self._tables)
         if name not in self._tables:
             raise SchemaError(f"there is no table {name!r}", way_out=self._known())
         return self._table_handles[name]
 
     def view(self, name: str) -> Handle:
         """The handle of a view; raises if there is no such view."""
+        name = spelled(name, self._entries)
         if name not in self.handles:
             raise SchemaError(f"there is no view {name!r}", way_out=self._known())
         return self.handles[name]

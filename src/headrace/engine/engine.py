@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from headrace.engine import quarantine, stored_plans
 from headrace.engine.access import Access, SparkSide
+from headrace.engine.by_name import ByName, all_spelled, spelled
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
@@ -76,6 +77,7 @@ from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness
 from headrace.thrifty.keep.sizes import bytes_of
 
 _LOG = logging.getLogger("headrace")
+V = TypeVar("V")
 Handle = View | Covariance | Model | WindowJoinView | MatrixChain
 
 
@@ -202,16 +204,16 @@ class Engine:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """All tables, by name."""
+        """All tables, by name in any case."""
         self._store.follow()
-        return self._catalogue.table_handles
+        return ByName(self._catalogue.table_handles)
 
     @property
     def views(self) -> dict[str, Handle]:
-        """All views, by name: of SQL, moments and models. One that could not be opened is there with its `problem`."""
+        """All views, by name in any case: of SQL, moments and models. One that could not be opened has a `problem`."""
         self._store.follow()
         # A failed view says so whatever it is asked, so it may stand wherever a view may.
-        return self._catalogue.handles | cast("dict[str, Handle]", self._failed.handles)
+        return ByName(self._catalogue.handles | cast("dict[str, Handle]", self._failed.handles))
 
     @property
     def memory_budget(self) -> int | None:
@@ -493,6 +495,7 @@ class Engine:
         definition = replace(definition, freshness=freshness)
         with self._merging.making(), self._lock:
             check_name(name, "view")
+            name = spelled(name, self._catalogue.views)
             is_there = may_replace and (name in self._catalogue.views or name in self._failed)
             if is_there and self._keeps_state(name, definition):
                 return self._catalogue.handles[name]
@@ -518,6 +521,13 @@ class Engine:
         if now.idle_after != definition.idle_after:
             self.set_idle_after(name, definition.idle_after)
         return True
+
+    def _spelled(self, name: str) -> str:
+        """The name of a table or a view as it was given when that was made."""
+        return spelled(name, (*self._catalogue.schemas, *self._catalogue.views, *self._failed.handles))
+
+    def _by_table(self, changes: Mapping[str, V] | None) -> dict[str, V] | None:
+        return None if changes is None else all_spelled(changes, self._catalogue.schemas)
 
     def _check_unread(self, name: str) -> None:
         """Refuse to take a view from others that read it."""
@@ -568,6 +578,7 @@ class Engine:
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
+            name = self._spelled(name)
             self._check_unread(name)
             parts = self._parts(name)
             self._store.commit(
@@ -615,6 +626,7 @@ class Engine:
         mode = on_bad_rows or self._on_bad_rows
         one_of("on_bad_rows", mode, BAD_ROWS)
         with self._lock:
+            changes = all_spelled(changes, self._catalogue.schemas)
             self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
@@ -633,6 +645,7 @@ class Engine:
         start, goals = time.perf_counter(), self._maintenance.goals
         with self._lock:
             waiting = goals.waiting
+            names = tuple(spelled(name, self._catalogue.views) for name in names)
             for name in names:
                 self._catalogue.view(name)
             step = self._maintenance.fire(names or waiting, start)
@@ -688,7 +701,7 @@ class Engine:
             else is said. None leaves it to the engine, which expects what has come lately.
         """
         with self._lock:
-            self._maintenance.memory.expect(said_of(changes, self._catalogue.schemas))
+            self._maintenance.memory.expect(said_of(self._by_table(changes), self._catalogue.schemas))
 
     def announce(self, source: str, changes: Mapping[str, int | tuple[int, int] | None] | None) -> None:
         """Say which changes a source will bring per step from now on, so that a memory budget keeps what they need.
@@ -703,12 +716,13 @@ class Engine:
             that the source has ended. What `expect` says takes precedence.
         """
         with self._lock:
-            self._maintenance.memory.announce(source, announced_of(changes, self._catalogue.schemas))
+            self._maintenance.memory.announce(source, announced_of(self._by_table(changes), self._catalogue.schemas))
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
         self._store.follow()
         schema = self._catalogue.table(table).schema
+        table = schema.name
         return self._store.read(lambda reader: quarantine.read(schema, reader.quarantine.get(table, [])))
 
     def discard_quarantine(self, table: str) -> None:
@@ -719,6 +733,7 @@ class Engine:
         """Late rows of a table, by its watermark, with `__diff`, `__reason` and `__step`; they changed nothing."""
         self._store.follow()
         schema = self._catalogue.table(table).schema
+        table = schema.name
         return self._store.read(lambda reader: quarantine.read(schema, reader.late.get(table, [])))
 
     def discard_late(self, table: str) -> None:
@@ -745,7 +760,7 @@ class Engine:
             runs, the stream announces them (`announce`).
         checkpoint : a folder for Spark's offsets, or a URL that Spark can write to; one in the location by default.
         """
-        self._catalogue.table(table)
+        table = self._catalogue.table(table).name
         self._sources().add(table, frame, name or table, rows_per_batch, checkpoint)
 
     def start(self) -> None:
@@ -877,7 +892,7 @@ class Engine:
 
     def _discard(self, what: str, table: str) -> None:
         with self._lock:
-            self._catalogue.table(table)
+            table = self._catalogue.table(table).name
             self._store.commit(self._store.next_record(**{what: {table: []}}))
             self._store.remove_orphans()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.engine import stored_plans
 from headrace.engine.access import Access
+from headrace.engine.by_name import spelled
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.failed import is_stale, stale_while_reading
 from headrace.engine.handles import Table
@@ -98,7 +99,7 @@ class _Views(Mapping[str, "Handle"]):
         self._access = access
 
     def __getitem__(self, name: str) -> Handle:
-        known = self._access.catalogue.handles
+        known, name = self._access.catalogue.handles, spelled(name, self._store.snapshot.views)
         if name in known:
             return known[name]
         said = self._store.snapshot.views[name]

@@ -124,7 +124,7 @@ class SqlQuery:
 
 def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
     schema = []
-    seen: set[str] = set()
+    _check_named_once([field.name() for field in items(analysed.schema())], session, refusals)
     for field in items(analysed.schema()):
         name, type = field.name(), to_type(field.dataType())
         if type is None:
@@ -133,13 +133,32 @@ def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
                 "Headrace keeps no columns of that type",
                 WAY_OUT if is_window(field) else "cast it to a number, a string, a date or a timestamp",
             )
-        spelling = name if session.case_sensitive else name.lower()
-        if spelling in seen or name in _RESERVED:
-            why = "two columns have it" if spelling in seen else "Headrace uses it for multiplicities"
+        if name in _RESERVED:
+            why = "Headrace uses it for multiplicities"
             refusals.refuse(f"the column name {name!r}", why, "give the column another name with AS")
-        seen.add(spelling)
         schema.append((name, type, field.nullable()))
     return tuple(schema)
+
+
+def _check_named_once(names: list[str], session: SqlSession, refusals: Refusals) -> None:
+    """Refuse columns that cannot be told apart, as in SELECT * over a join; all of them are named."""
+    first: dict[str, str] = {}
+    twice: dict[str, None] = {}
+    for name in names:
+        spelling = name if session.case_sensitive else name.lower()
+        if spelling in first:
+            twice[name] = None
+        first.setdefault(spelling, name)
+    if len(twice) == 1:
+        refusals.refuse(
+            f"the column name {next(iter(twice))!r}", "two columns have it", "give the column another name with AS"
+        )
+    if twice:
+        refusals.refuse(
+            f"the column names {', '.join(map(repr, twice))}",
+            "several columns have each of them",
+            "list the columns in place of *, and give these other names with AS",
+        )
 
 
 def _explained(view_name: str, error: PySparkException, session: SqlSession) -> HeadraceError:
