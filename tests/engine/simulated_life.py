@@ -37,9 +37,7 @@ VIEWS = {
     "by_city": "SELECT city, SUM(price) AS total FROM orders JOIN shops USING (shop) GROUP BY city",
     "dear": "SELECT id, city FROM orders JOIN shops USING (shop) WHERE price > 50",
     "days": "SELECT COUNT(DISTINCT day) AS days FROM orders",
-    "of_shops": "SELECT n, COUNT(*) AS shops, SUM(total) AS total FROM by_shop GROUP BY n",
 }
-READ = {"by_shop": "of_shops"}  # a view that another one reads
 Rows = list[tuple[Any, ...]]
 
 
@@ -61,8 +59,6 @@ class Truth:
                 if rows:
                     marks = ", ".join("?" * len(next(iter(rows.values()))))
                     db.executemany(f"INSERT INTO {name} VALUES ({marks})", list(rows.values()))
-            for name in READ:
-                db.execute(f"CREATE VIEW {name} AS {VIEWS[name]}")
             asked = VIEWS | {"orders": "SELECT * FROM orders", "shops": "SELECT * FROM shops"}
             said = {name: in_order(db.execute(sql).fetchall()) for name, sql in asked.items()}
         said |= {name: in_order(rows) for name, rows in self.notes.items()}
@@ -124,10 +120,6 @@ class Life:
             engine.view(f"of_{name}", f"SELECT COUNT(*) AS n FROM {name}")
         else:
             name = self.rng.choice(list(VIEWS))
-            if READ.get(name) in engine.views:
-                name = READ[name]  # which goes before what it reads
-            elif name == "of_shops" and "by_shop" not in engine.views:
-                name = "by_shop"
             if name in engine.views:
                 engine.drop(name)
             else:

@@ -228,6 +228,10 @@ def test_what_others_read_stays(spark: SparkSession, tmp_path: Path) -> None:
         said = str(engine.views["busiest"].explain())
         assert "reads      daily" in said
         assert "read by    best_of_all" in said
+        assert re.search(r"busiest +daily +daily\n +by_city +daily +daily", str(engine.explain()))
+        seen = {one["name"]: (one.get("reads"), one.get("read_by")) for one in engine.status()["views"]}
+        assert seen["busiest"] == (["daily"], ["best_of_all"])
+        assert seen["daily"] == (None, ["busiest", "by_city"])
         for name in ("best_of_all", "by_city", "busiest", "daily"):
             engine.drop(name)
         assert engine.status()["state_bytes"] == 0

@@ -158,6 +158,7 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
             *sections,
             *_apart(apart),
             *_waiting(catalogue, reader),
+            *_stacked(catalogue),
             *([Section("views that share nothing", (Table(("view", "why"), rows),))] if rows else []),
         ),
         graph=sharing_graph(found, catalogue, reader, apart, work),
@@ -181,6 +182,17 @@ def _waiting(catalogue: Catalogue, reader: Reader) -> Iterator[Section]:
     )
     if rows:
         yield Section("views that wait", (Table(("view", "goal", "own operators"), rows),))
+
+
+def _stacked(catalogue: Catalogue) -> Iterator[Section]:
+    """Which views read which, and which of these are kept once."""
+    rows = []
+    for name, view in catalogue.views.items():
+        given = [giver for giver, one in catalogue.answering.items() if name in one.views]
+        if view.definition.views:
+            rows.append((name, listed([*view.definition.views]), listed(given) if given else "nothing"))
+    if rows:
+        yield Section("views that read views", (Table(("view", "reads", "is handed the changes of"), tuple(rows)),))
 
 
 def _apart(found: Sequence[Apart]) -> Iterator[Section]:
@@ -267,6 +279,8 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
         return "its windows close, which takes rows out of its operators"
     if not all(catalogue.schemas[table].kept for table in view.tables):
         return "one of its tables keeps no rows, from which a shared subplan could be filled"
+    if any(catalogue.views[name] is view for name in catalogue.answering):
+        return "views that read it are handed the changes of its answer; it takes nothing from others"
     if not (blocks := blocks_of(view.kernel.tree)):
         return "it has no inner join by equal keys alone, and no groups below its answer; nothing else is shared"
     if view.definition.freshness is not None and not _may_wait(view.kernel):
