@@ -191,10 +191,13 @@ class _Tree:
         def named(field: str) -> str:
             return naming.given(last, field)
 
+        hidden = {one.name: written(one.expression, named) for one in plan.outputs if one not in plan.shown}
         return {
-            "columns": tuple(_called(output.name, written(output.expression, named)) for output in plan.outputs),
+            "columns": tuple(_called(output.name, written(output.expression, named)) for output in plan.shown),
             "having": None if plan.having is None else written(plan.having, named, longest=None),
-            "order": tuple(ordered(item.column, item.descending, item.nulls_first) for item in plan.order),
+            "order": tuple(
+                ordered(hidden.get(item.column, item.column), item.descending, item.nulls_first) for item in plan.order
+            ),
         }
 
     def finish(self) -> dict[str, Fact]:

@@ -53,7 +53,7 @@ def tree_of(query: SqlQuery) -> AnalysedTree:
     finish = plan_of(replace(read.flat, condition=None, keys=[], arguments=[]), schema)
     plan = replace(finish, over=Fed(read.tree.tables), keys=root.plan.keys, arguments=root.plan.arguments, limit=None)
     tree = Tree((*read.tree.nodes[:-1], Aggregation(root.port, plan)))
-    not_null = tuple(not nullable for _, _, nullable in schema)
+    not_null = (*(not nullable for _, _, nullable in schema), *[False] * read.flat.hidden)
     view = CatalystView(catalyst, plan, read.flat, read.sides, not_null, read.between)
     return AnalysedTree(tree, AnalysedView(plan, schema, view), read.views)
 

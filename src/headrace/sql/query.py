@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.plan.view import HIDDEN
 from headrace.relation.types import SqlType
 from headrace.rings.named import NamedRing
 from headrace.sql.flatten import Flat, Flattener
@@ -133,8 +134,8 @@ def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
                 "Headrace keeps no columns of that type",
                 WAY_OUT if is_window(field) else "cast it to a number, a string, a date or a timestamp",
             )
-        if name in _RESERVED:
-            why = "Headrace uses it for multiplicities"
+        if name in _RESERVED or name.startswith(HIDDEN):
+            why = "Headrace uses it for multiplicities" if name in _RESERVED else "Headrace sorts by such names"
             refusals.refuse(f"the column name {name!r}", why, "give the column another name with AS")
         schema.append((name, type, field.nullable()))
     return tuple(schema)

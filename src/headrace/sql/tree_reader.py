@@ -172,13 +172,15 @@ class TreeReader:
         flat, streams = root.flat, self._entering(root)
         of_tables = all(stream.producer.number is None and stream.times is None for stream in streams)
         if flat.shape is Shape.ROWS and (of_tables or not hands_on):
-            return [(stream, [self.resolve(key, stream) for key in flat.keys]) for stream in streams]
+            shown = flat.keys[: len(flat.keys) - flat.hidden]
+            return [(stream, [self.resolve(key, stream) for key in shown]) for stream in streams]
         number = self.add(self._kept_of(root, streams))
         if hands_on:
             self._views[number] = name
         producer = Producer(number, self.leaf, tuple(flat.slots))
         stream = Stream(producer, {identity(slot): slot for slot in producer.attributes})
-        return [(self._filtered(stream, [] if flat.having is None else [flat.having]), list(flat.outputs))]
+        shown = flat.outputs[: len(flat.outputs) - flat.hidden]
+        return [(self._filtered(stream, [] if flat.having is None else [flat.having]), shown)]
 
     def _project(self, node: Jvm, needed: set[int]) -> list[Stream]:
         wanted = [item for item in items(node.projectList()) if identity(item) in needed]
