@@ -33,9 +33,17 @@ VIEWS = {
     "FROM t GROUP BY shop",
     "total": "SELECT COUNT(*) AS n, AVG(price) AS price FROM t WHERE x > 0",
     "pairs": "SELECT a.shop, COUNT(*) AS n, SUM(a.price) AS price FROM t a JOIN t b ON a.shop = b.shop GROUP BY a.shop",
+    "totals": "SELECT n, COUNT(*) AS shops, SUM(price) AS price FROM by_shop GROUP BY n",  # over another view
     # A row refers to the one before it: live tuples.
     "before": "SELECT a.id, b.shop AS shop, a.price + b.price AS price FROM t a JOIN t b ON a.id - 1 = b.id",
 }
+
+
+def nested(sql: str) -> str:
+    """A query over tables alone: the view that it may read stands there with its query."""
+    return sql.replace("FROM by_shop", f"FROM ({VIEWS['by_shop']})")
+
+
 # The changes of these wait for a trigger, and are flushed in between: their answers are those of the step `as_of`.
 WAITING = ("by_shop", "pairs")
 PACE, TRIGGER = 3, hr.EveryRows(100)

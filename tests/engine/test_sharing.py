@@ -131,10 +131,14 @@ class Changing:
         return pa.table({c: pa.array([row[i] for row in rows], kind) for i, (c, kind) in enumerate(kinds)})
 
     def answer(self, sql: str) -> Counter[str]:
+        return Counter(map(_text, self.rows_of(sql)))
+
+    def rows_of(self, sql: str) -> list[tuple[Any, ...]]:
+        """What DuckDB answers to a query."""
         with duckdb.connect(config={"threads": 1}) as oracle:
             for name, rows in self.rows.items():
                 oracle.register(name, self.table(name, rows))
-            return Counter(map(_text, oracle.execute(sql).fetchall()))
+            return oracle.execute(sql).fetchall()
 
     def answers_of_spark(self, oracle: Oracle, queries: Sequence[str]) -> list[Counter[str]]:
         """The same of several queries, as Spark sees it."""

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from headrace.engine.handles import View
 from headrace.errors import PipelineError
-from headrace.sql.pipeline import Statement, TableStatement, ViewStatement
+from headrace.sql.pipeline import Statement, TableStatement, ViewStatement, in_reading_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +33,7 @@ def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> No
     tables = [statement for statement in statements if isinstance(statement, TableStatement)]
     # Sources first: a wrong path is the likeliest mistake, and is found before anything is created.
     sources = {table.name: _source(engine.spark, table, pipeline) for table in tables}
-    for statement in statements:
+    for statement in in_reading_order(statements):
         if isinstance(statement, TableStatement):
             engine.table(
                 statement.name,
@@ -49,14 +48,9 @@ def build(engine: Engine, statements: Iterable[Statement], pipeline: Path) -> No
 
 
 def _view(engine: Engine, statement: ViewStatement) -> None:
-    existing = engine.views.get(statement.name)
-    if statement.replace and existing is not None and existing.sql != statement.sql:
-        engine.drop(statement.name)
-    elif statement.replace and existing is not None and existing.goal != statement.goal:
-        existing.goal = statement.goal  # the answer stays: only how fresh it is changes
-    if statement.replace and isinstance(existing, View) and existing.idle_after != statement.idle_after:
-        existing.idle_after = statement.idle_after
-    engine.view(statement.name, statement.sql, goal=statement.goal, idle_after=statement.idle_after)
+    engine.view(
+        statement.name, statement.sql, goal=statement.goal, idle_after=statement.idle_after, replace=statement.replace
+    )
 
 
 def _source(spark: SparkSession, table: TableStatement, pipeline: Path) -> DataFrame:

@@ -22,7 +22,7 @@ from headrace.operators.layout import GROUPS, ViewLayout
 from headrace.operators.order import arranged, limited_changes
 from headrace.plan import native
 from headrace.plan.expression import Expression
-from headrace.plan.view import Shape
+from headrace.plan.view import Output, Shape
 from headrace.relation.change import cancelled
 from headrace.relation.columns import whole
 from headrace.relation.run import Run
@@ -114,10 +114,13 @@ class GroupsAnswer:
 
     def changes(self, reader: Reader) -> pa.Table:
         plan = self.layout.plan
-        changes = cancelled(self._finish(self._changed_groups(reader), keep=(DIFF,), arrange=False))
-        if plan.limit is None:
-            return arranged(plan, changes)
-        return limited_changes(plan, self._finish(self._groups(reader), arrange=False), changes)
+        changes = cancelled(self._sortable(self._changed_groups(reader), keep=(DIFF,), arrange=False))
+        if plan.limit is not None:
+            changes = limited_changes(plan, self._sortable(self._groups(reader), arrange=False), changes)
+        else:
+            changes = arranged(plan, changes)
+        # Rows that differ only in what they are sorted by are the same.
+        return changes if plan.shown == plan.outputs else cancelled(self._shown(changes))
 
     def finals(self, reader: Reader, since: int) -> pa.Table:
         """The rows that became final in steps after `since`, each with that step."""
@@ -147,8 +150,22 @@ class GroupsAnswer:
             sides += [_with_diff(self.layout, table, sign) for table in tables]
         return pa.concat_tables(sides) if sides else arrow_schema(self._slots((DIFF,))).empty_table()
 
-    def _finish(self, groups: pa.Table, keep: Sequence[str] = (), arrange: bool = True) -> pa.Table:
-        wanted = pa.schema([*self.schema, *(pa.field(name, pa.int64()) for name in keep)])
+    def _finish(self, groups: pa.Table, keep: Sequence[str] = ()) -> pa.Table:
+        """The rows of the answer, arranged."""
+        return self._shown(self._sortable(groups, keep))
+
+    def _shown(self, rows: pa.Table) -> pa.Table:
+        """The rows without what they are only sorted by."""
+        return rows.drop_columns([one.name for one in self._hidden]) if self._hidden else rows
+
+    @cached_property
+    def _hidden(self) -> tuple[Output, ...]:
+        return self.layout.plan.outputs[len(self.layout.plan.shown) :]
+
+    def _sortable(self, groups: pa.Table, keep: Sequence[str] = (), arrange: bool = True) -> pa.Table:
+        """The rows of the answer with all that they are sorted by."""
+        hidden = (pa.field(one.name, one.expression.type.arrow) for one in self._hidden)
+        wanted = pa.schema([*self.schema, *hidden, *(pa.field(name, pa.int64()) for name in keep)])
         why = self._why_catalyst
         if why is None:
             try:
@@ -159,7 +176,9 @@ class GroupsAnswer:
         finishing = self.access.needing(f"Catalyst evaluates an expression of the answer: {why}").finishing
         # One chunk, because createDataFrame stops at the first chunk that is empty, as an unused bucket's is.
         frame = finishing.createDataFrame(groups.combine_chunks(), ddl(self._slots(keep)))
-        return self.analysed.catalyst.finish(frame, keep=tuple(keep), arrange=arrange).toArrow().cast(wanted)
+        return (
+            self.analysed.catalyst.finish(frame, keep=tuple(keep), arrange=arrange, hidden=True).toArrow().cast(wanted)
+        )
 
     @cached_property
     def _why_catalyst(self) -> str | None:

@@ -6,12 +6,14 @@ about which tables and views exist. When a location is opened again, the catalog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headrace.engine.by_name import spelled
 from headrace.engine.definition import Definition, PlannedView, SqlAnswer
+from headrace.engine.stacking import check_unread, readers_of
 from headrace.errors import SchemaError
 from headrace.operators.kernel import ViewKernel
 from headrace.operators.tree_view import Follower, TreeView
@@ -29,7 +31,7 @@ from headrace.runtime.program import (
     is_table,
     table_arrangement,
 )
-from headrace.thrifty.share.plan import Shared, given_to
+from headrace.thrifty.share.plan import Shared, given_to, last_stage, shared_without
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -82,6 +84,7 @@ class Catalogue:
         self._entries: dict[str, Entry] = {}
         self._shared: dict[str, Shared] = {}
         self._shared_kernels: dict[str, TreeView] = {}  # with the views that follow them
+        self._running: dict[str, ViewKernel] = {}  # the kernels of views, with the views that read their answers
         self._unkept: dict[str, frozenset[str]] = {}  # the parts of each view and subplan that are dropped for now
 
     # -- what there is ------------------------------------------------------------------------------------------
@@ -109,8 +112,18 @@ class Catalogue:
 
     @property
     def shared(self) -> Mapping[str, Shared]:
-        """The subplans that views share."""
+        """The subplans that views share, and the views whose answers others read."""
         return MappingProxyType(self._shared)
+
+    @property
+    def subplans(self) -> dict[str, Shared]:
+        """The subplans that views share."""
+        return {name: one for name, one in self._shared.items() if not one.is_answer}
+
+    @property
+    def answering(self) -> dict[str, Shared]:
+        """The views whose answers stand for operators of others."""
+        return {name: one for name, one in self._shared.items() if one.is_answer}
 
     @property
     def holders(self) -> set[str]:
@@ -118,22 +131,33 @@ class Catalogue:
         return {*self._entries, *self._shared}
 
     def shared_without(self, view: str) -> dict[str, Shared]:
-        """The subplans that views share, after a view is gone."""
-        return {name: one.without(view) for name, one in self._shared.items()}
+        """What views share, after a view is gone."""
+        return shared_without(self._shared, [view])
 
     def shared_by(self, view: str) -> list[str]:
         """The subplans that a view reads."""
-        return [name for name, one in self._shared.items() if view in one.views]
+        return [name for name, one in self.subplans.items() if view in one.views]
+
+    def running(self, name: str) -> ViewKernel:
+        """The kernel of a view, with the views that follow its answer."""
+        if name not in self._running:
+            kernel = self._entries[name].planned.kernel
+            if isinstance(kernel, TreeView) and name in self._shared:
+                kernel = replace(kernel, followers=tuple(self._followers(name)))
+            self._running[name] = kernel
+        return self._running[name]
+
+    def _followers(self, name: str) -> Iterator[Follower]:
+        for member in self._shared[name].members:
+            kernel = self.running(member.view)
+            assert isinstance(kernel, TreeView), "only views that are kept by operators read what others give"
+            yield Follower(member.view, kernel, member.number)
 
     def shared_kernel(self, name: str) -> TreeView:
         """The kernel of a shared subplan, with the views that follow it as they are planned now."""
         # A kernel finds out much about itself when it first runs, so it is made once: only `share` changes followers.
         if name not in self._shared_kernels:
-            followers = []
-            for member in self._shared[name].members:
-                kernel = self._entries[member.view].planned.kernel
-                assert isinstance(kernel, TreeView)
-                followers.append(Follower(member.view, kernel, member.number))
+            followers = list(self._followers(name))
             kernel = replace(self._shared[name].kernel, unkept=self._unkept.get(name, frozenset()))
             self._shared_kernels[name] = replace(kernel, followers=tuple(followers))
         return self._shared_kernels[name]
@@ -141,7 +165,11 @@ class Catalogue:
     def shared_waits(self, name: str) -> bool:
         """Whether the changes of a shared subplan wait, because no view that reads it follows every step."""
         views = self._shared[name].views
-        return bool(views) and all(self._entries[v].planned.definition.freshness is not None for v in views)
+        return (
+            not self._shared[name].is_answer
+            and bool(views)
+            and all(self._entries[v].planned.definition.freshness is not None for v in views)
+        )
 
     @property
     def table_handles(self) -> dict[str, Table]:
@@ -155,12 +183,14 @@ class Catalogue:
 
     def table(self, name: str) -> Table:
         """The handle of a table; raises if there is no such table."""
+        name = spelled(name, self._tables)
         if name not in self._tables:
             raise SchemaError(f"there is no table {name!r}", way_out=self._known())
         return self._table_handles[name]
 
     def view(self, name: str) -> Handle:
         """The handle of a view; raises if there is no such view."""
+        name = spelled(name, self._entries)
         if name not in self.handles:
             raise SchemaError(f"there is no view {name!r}", way_out=self._known())
         return self.handles[name]
@@ -192,7 +222,7 @@ class Catalogue:
         if not part:  # of final groups
             answer = self._entries[name].planned.answer if name in self._entries else None
             return Kind(answer.layout.ring) if isinstance(answer, SqlAnswer) else None
-        kernel = (self.kernels | {shared: one.kernel for shared, one in self._shared.items()}).get(name)
+        kernel = (self.kernels | {shared: one.kernel for shared, one in self.subplans.items()}).get(name)
         if kernel is None or part[0] not in kernel.arrangements:  # gone, or a shared subplan has taken its place
             return None
         in_one_pass = kernel.in_one_pass
@@ -233,6 +263,7 @@ class Catalogue:
     def check_unused(self, name: str) -> None:
         """Refuse to drop a table or view that does not exist, or that something else needs."""
         if name in self._entries:
+            check_unread(name, readers_of(name, self.views))
             return
         if name not in self._tables:
             raise SchemaError(f"there is no table or view {name!r}", way_out=self._known())
@@ -262,15 +293,41 @@ class Catalogue:
         entry = Entry(self, name, planned)
         entry._handle = handle = make_handle(entry)
         self._entries[name] = entry
+        self._change_kernels()
         return handle
 
     def share(self, shared: Mapping[str, Shared]) -> None:
-        """Let views share these subplans, and no others."""
-        self._shared, self._shared_kernels = dict(shared), {}
-        for name, entry in self._entries.items():
-            kernel, given = entry.planned.kernel, given_to(name, shared)
+        """Let views share these subplans and answers, and no others."""
+        self._shared = dict(shared)
+        self._change_kernels()
+        stages: dict[str, int] = {}
+        for name in self._answering_first():
+            entry = self._entries[name]
+            kernel, given = entry.planned.kernel, given_to(name, shared, stages)
             if isinstance(kernel, TreeView) and kernel.given != given:
-                entry._planned = replace(entry.planned, kernel=replace(kernel, given=given))
+                kernel = replace(kernel, given=given)
+                entry._planned = replace(entry.planned, kernel=kernel)
+            if isinstance(kernel, TreeView) and name in shared:
+                stages[name] = last_stage(kernel)
+
+    def _answering_first(self) -> list[str]:
+        """All views, each after those whose answers it reads."""
+        found: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name not in found and name in self._entries:
+                for giver, one in self.answering.items():
+                    if name in one.views:
+                        visit(giver)
+                found[name] = None
+
+        for name in self._entries:
+            visit(name)
+        return list(found)
+
+    def _change_kernels(self) -> None:
+        """Forget the kernels that hold others in them."""
+        self._shared_kernels, self._running = {}, {}
 
     @property
     def unkept(self) -> Mapping[str, frozenset[str]]:
@@ -281,15 +338,17 @@ class Catalogue:
         """Let views and shared subplans do without these parts, and keep all others."""
         changed = {name: frozenset(parts) for name, parts in unkept.items() if parts}
         if changed != self._unkept:
-            self._unkept, self._shared_kernels = changed, {}
+            self._unkept = changed
+            self._change_kernels()
         for name, entry in self._entries.items():
             kernel, parts = entry.planned.kernel, changed.get(name, frozenset())
             if isinstance(kernel, TreeView) and kernel.unkept != parts:
                 entry._planned = replace(entry.planned, kernel=replace(kernel, unkept=parts))
-                self._shared_kernels = {}
+                self._change_kernels()
 
     def replan(self, views: Mapping[str, PlannedView]) -> dict[str, PlannedView]:
         """Replace the plans of some views; returns their old plans."""
+        self._change_kernels()
         before = {name: self._entries[name].planned for name in views}
         for name, planned in views.items():
             self._entries[name]._planned = planned

@@ -224,6 +224,9 @@ class Choice:
     plan: TreeChoice | ViewTreeChoice | None = None
     shifts: Mapping[str, float] = field(default_factory=dict)  # the number subtracted from each feature (`centring`)
     rings: Mapping[str, str] = field(default_factory=dict)  # the rings of the user by name, and how to recognise them
+    views: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the views that are read, and how to recognise their queries
 
 
 @dataclass(frozen=True)
@@ -264,6 +267,11 @@ class Definition:
         return self.choice.rings if self.choice else {}
 
     @property
+    def views(self) -> Mapping[str, str]:
+        """The views that the view reads, and how to recognise their queries."""
+        return self.choice.views if self.choice else {}
+
+    @property
     def tree(self) -> TreeChoice | None:
         """What led to the tree of operators that was chosen, if one was."""
         return self.choice.plan if self.choice and isinstance(self.choice.plan, TreeChoice) else None
@@ -282,8 +290,9 @@ class Definition:
         choice: dict[str, Any] | None = None
         if self.choice is not None:
             choice = asdict(self.choice)
-            if not self.choice.rings:
-                del choice["rings"]  # so that plans which were stored before rings still fit
+            for name in ("rings", "views"):
+                if not choice[name]:
+                    del choice[name]  # so that plans which were stored before there were such still fit
             if self.choice.plan is not None:
                 choice["plan"]["kind"] = next(k for k, plan in _PLANS.items() if isinstance(self.choice.plan, plan))
         fresh = None if self.freshness is None else self.freshness.to_json()
@@ -403,6 +412,7 @@ class PlannedView(Generic[K, A]):
     ----------
     tables : the tables that the view reads.
     factorization : the order, the views and the exchanges of a view tree.
+    views : the operators of its tree that keep what another view keeps as its answer, by number.
     """
 
     definition: Definition
@@ -410,6 +420,7 @@ class PlannedView(Generic[K, A]):
     tables: tuple[str, ...]
     answer: A
     factorization: Planned | None = None
+    views: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def is_final(self) -> bool:

@@ -9,11 +9,12 @@ from headrace.engine import stored_plans
 from headrace.engine.access import Access
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
-from headrace.engine.failed import FailedViews, check_fillable_again, is_stale, stale_while_reading, without
+from headrace.engine.failed import FailedViews, check_fillable_again, is_stale, stale_while_reading
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
 from headrace.engine.planning import Planner
 from headrace.engine.sharing import shared_from_json, shared_to_json
+from headrace.engine.stacking import check_open, in_order, offer
 from headrace.engine.store import Store
 from headrace.engine.stored_definitions import table_of, view_of
 from headrace.errors import HeadraceError
@@ -21,6 +22,7 @@ from headrace.relation.schema import TableSchema
 from headrace.runtime.log import Snapshot
 from headrace.runtime.record import Record
 from headrace.sql.session import SqlSession
+from headrace.thrifty.share.plan import shared_without
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -62,7 +64,7 @@ class Definitions:
         for name, said in after.tables.items():
             if said != before.tables.get(name):
                 self.add_table(table_of(name, said))
-        for name, said in after.views.items():
+        for name, said in in_order(after.views):
             if said == before.views.get(name) and not is_rebucketed:
                 continue
             is_same = name in before.views and said["request"] == before.views[name]["request"]
@@ -90,6 +92,7 @@ class Definitions:
         """Add a view that has been planned."""
         if not self._store.read_only:
             stored_plans.write(self._store, name, planned)
+        offer(self._sql, name, planned)
         kind = handle_class(planned.definition.kind)
         return self._catalogue.add_view(name, planned, lambda entry: kind(self._access, entry))
 
@@ -101,15 +104,18 @@ class Definitions:
 
     def _open_views(self, definitions: Mapping[str, Any]) -> dict[str, PlannedView]:
         stale = {}
-        for name, said in definitions.items():
+        for name, said in in_order(definitions):
             try:
-                planned = self.plan(name, view_of(name, said))
+                definition = view_of(name, said)
+                check_open(definition, self.failed)
+                planned = self.plan(name, definition)
                 if not is_stale(said):
                     self.add_view(name, planned)
                 elif self._store.read_only:
                     raise stale_while_reading()
                 else:
                     check_fillable_again(name, planned, self._catalogue.schemas)
+                    offer(self._sql, name, planned)
                     stale[name] = planned
             except HeadraceError as error:
                 self.failed.add(name, said, error)
@@ -117,6 +123,6 @@ class Definitions:
 
     def _keep(self, snapshot: Snapshot) -> None:
         """Let views share and leave out what a snapshot says, without those that could not be opened."""
-        self._catalogue.share(without(shared_from_json(snapshot.shared), self.failed.handles))
+        self._catalogue.share(shared_without(shared_from_json(snapshot.shared), self.failed.handles))
         there = self._catalogue.holders
         self._catalogue.leave_out({name: parts for name, parts in snapshot.unkept.items() if name in there})

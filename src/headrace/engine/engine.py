@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from headrace.engine import quarantine, stored_plans
 from headrace.engine.access import Access, SparkSide
+from headrace.engine.by_name import ByName, all_spelled, spelled
 from headrace.engine.calibrating import Calibration
 from headrace.engine.catalogue import Catalogue
 from headrace.engine.definition import Definition, PlannedView
@@ -53,10 +54,11 @@ from headrace.engine.planning import Planner
 from headrace.engine.products import inputs_of
 from headrace.engine.rebucketing import Rebucketed, Rebucketer
 from headrace.engine.recompute import Recomputer
-from headrace.engine.requests import covariance_request, model_request, refreshed, view_request
+from headrace.engine.requests import covariance_request, idle, model_request, refreshed, view_request
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sharing import Sharing, shared_to_json
 from headrace.engine.sharing_report import engine_report
+from headrace.engine.stacking import check_not_itself
 from headrace.engine.status import status_of
 from headrace.engine.step import Step
 from headrace.engine.step_runner import StepRunner
@@ -76,6 +78,7 @@ from headrace.thrifty.goal import Freshness, Goal, OnRefresh, Trigger, freshness
 from headrace.thrifty.keep.sizes import bytes_of
 
 _LOG = logging.getLogger("headrace")
+V = TypeVar("V")
 Handle = View | Covariance | Model | WindowJoinView | MatrixChain
 
 
@@ -202,16 +205,16 @@ class Engine:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """All tables, by name."""
+        """All tables, by name in any case."""
         self._store.follow()
-        return self._catalogue.table_handles
+        return ByName(self._catalogue.table_handles)
 
     @property
     def views(self) -> dict[str, Handle]:
-        """All views, by name: of SQL, moments and models. One that could not be opened is there with its `problem`."""
+        """All views, by name in any case: of SQL, moments and models. One that could not be opened has a `problem`."""
         self._store.follow()
         # A failed view says so whatever it is asked, so it may stand wherever a view may.
-        return self._catalogue.handles | cast("dict[str, Handle]", self._failed.handles)
+        return ByName(self._catalogue.handles | cast("dict[str, Handle]", self._failed.handles))
 
     @property
     def memory_budget(self) -> int | None:
@@ -303,10 +306,12 @@ class Engine:
         trigger: Trigger | None = None,
         infeasible: str = "best",
         idle_after: str | timedelta | Duration | None = None,
+        replace: bool = False,
     ) -> View:
         """Create a view and fill it from its tables; from then on it is kept fresh, by every step or as its goal says.
 
-        Unsupported SQL is refused here. Creating the same view again returns the existing view.
+        Unsupported SQL is refused here. Creating the same view again returns the existing view. The query reads tables
+        and views.
 
         Parameters
         ----------
@@ -329,6 +334,9 @@ class Engine:
         infeasible : a goal that no plan can reach is approached ("best") or refused ("fail").
         idle_after : after so long without rows in its tables, as in "10 minutes", the view keeps only the arrangements
             that the next change is expected to need. None keeps everything, if the memory budget allows it.
+        replace : takes the place of a view of this name that has another definition. That one answers until the new
+            one is filled; one commit exchanges them. It is refused if other views read it. Where only the goal or
+            `idle_after` is another one, all state stays.
         """
         definition = view_request(
             name,
@@ -340,9 +348,9 @@ class Engine:
             final=final,
             representation=representation,
         )
-        definition = replace(definition, idle_after=None if idle_after is None else Duration.parse(idle_after))
+        definition = idle(definition, idle_after)
         freshness = refreshed(name, refresh, freshness_of(name, goal, trigger, infeasible))
-        handle = self._create(name, definition, freshness)
+        handle = self._create(name, definition, freshness, may_replace=replace)
         assert isinstance(handle, View)
         return handle
 
@@ -482,27 +490,84 @@ class Engine:
         assert isinstance(handle, MatrixChain)
         return handle
 
-    def _create(self, name: str, definition: Definition, freshness: Freshness | None = None) -> Handle:
+    def _create(
+        self, name: str, definition: Definition, freshness: Freshness | None = None, *, may_replace: bool = False
+    ) -> Handle:
         definition = replace(definition, freshness=freshness)
         with self._merging.making(), self._lock:
             check_name(name, "view")
-            self._failed.check_free(name)
-            if self._catalogue.same_view(name, definition):
+            name = spelled(name, self._catalogue.views)
+            is_there = may_replace and (name in self._catalogue.views or name in self._failed)
+            if is_there and self._keeps_state(name, definition):
                 return self._catalogue.handles[name]
+            if is_there:
+                self._check_unread(name)
+            else:
+                self._failed.check_free(name)
+                if self._catalogue.same_view(name, definition):
+                    return self._catalogue.handles[name]
             planned = self._definitions.plan(name, definition)
+            check_not_itself(name, planned)
             if freshness is not None:
                 check_goal(name, planned, freshness, self._catalogue)
-            return self._filled(name, planned)
+            return self._filled(name, planned, replacing=is_there)
 
-    def _filled(self, name: str, planned: PlannedView) -> Handle:
-        """Fill a view that has been planned, and commit it."""
-        planned, filled = self._maintenance.states.fill(name, planned)
+    def _keeps_state(self, name: str, definition: Definition) -> bool:
+        """Whether a view has this definition but for when it is brought up to date, which is then changed."""
+        if name in self._failed or self._catalogue.views[name].definition.request != definition.request:
+            return False
+        now = self._catalogue.views[name].definition
+        if now.freshness != definition.freshness:
+            self.set_goal(name, definition.freshness)
+        if now.idle_after != definition.idle_after:
+            self.set_idle_after(name, definition.idle_after)
+        return True
+
+    def _spelled(self, name: str) -> str:
+        """The name of a table or a view as it was given when that was made."""
+        return spelled(name, (*self._catalogue.schemas, *self._catalogue.views, *self._failed.handles))
+
+    def _by_table(self, changes: Mapping[str, V] | None) -> dict[str, V] | None:
+        return None if changes is None else all_spelled(changes, self._catalogue.schemas)
+
+    def _check_unread(self, name: str) -> None:
+        """Refuse to take a view from others that read it."""
+        self._failed.check_unused(name)
+        if name not in self._failed:
+            self._catalogue.check_unused(name)
+
+    def _parts(self, name: str) -> tuple[str, ...]:
+        """The arrangements of a table or a view, also of a view that could not be opened."""
+        if name in self._failed:
+            return state_of(name, self._store.snapshot)
+        return self._catalogue.arrangements_of(name)
+
+    def _filled(self, name: str, planned: PlannedView, *, replacing: bool = False) -> Handle:
+        """Fill a view that has been planned, and commit it; it may take the place of the one that has its name."""
+        states = self._maintenance.states
+        planned, filled = states.fill_beside(name, planned) if replacing else states.fill(name, planned)
         freshness, goals = planned.definition.freshness, {}
         if freshness is not None:
             goals[name] = self._maintenance.goals.begun(planned, freshness).to_json()
         later = self._merging.postponed(name, planned)
         stored = {name: planned.definition.to_json()}
-        self._store.commit(self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later))
+        record = self._store.next_record(views=stored, buckets=filled, goals=goals, unmerged=later)
+        if replacing:
+            self._store.commit(
+                replace(
+                    record,
+                    removed=(name,),
+                    dropped=self._parts(name),
+                    shared=shared_to_json(self._catalogue.shared_without(name)),
+                    changes={view: runs for view, runs in record.changes.items() if view != name},
+                    unshown={view: runs for view, runs in record.unshown.items() if view != name},
+                )
+            )
+            self._definitions.forget(name)
+            self._maintenance.goals.pacing.forget(name)
+            self._sharing.forget(name)
+        else:
+            self._store.commit(record)
         handle = self._definitions.add_view(name, planned)
         if later is None:
             self._then(lambda: self._merging.update(fresh=[name]))
@@ -514,12 +579,9 @@ class Engine:
     def drop(self, name: str) -> None:
         """Drop a view, or a table that no view and no reference needs."""
         with self._lock:
-            if name in self._failed:
-                parts = state_of(name, self._store.snapshot)
-            else:
-                self._catalogue.check_unused(name)
-                self._failed.check_unused(name)
-                parts = self._catalogue.arrangements_of(name)
+            name = self._spelled(name)
+            self._check_unread(name)
+            parts = self._parts(name)
             self._store.commit(
                 self._store.next_record(
                     removed=(name,),
@@ -577,6 +639,7 @@ class Engine:
         bad_rows = on_bad_rows or self._on_bad_rows
         one_of("on_bad_rows", bad_rows, BAD_ROWS)
         with self._lock:
+            changes = all_spelled(changes, self._catalogue.schemas)
             self._catalogue.check_changeable(changes)
             if source is not None and self._maintenance.committed_before(source):
                 snapshot = self._store.snapshot
@@ -595,6 +658,7 @@ class Engine:
         start, goals = time.perf_counter(), self._maintenance.goals
         with self._lock:
             waiting = goals.waiting
+            names = tuple(spelled(name, self._catalogue.views) for name in names)
             for name in names:
                 self._catalogue.view(name)
             step = self._maintenance.fire(names or waiting, start)
@@ -614,7 +678,8 @@ class Engine:
                 self.refresh(name)  # from now on nothing may wait
                 self._maintenance.settle(self._catalogue.shared_by(name), {})
             definition = replace(planned.definition, freshness=freshness)
-            if not self._sharing.can_go_on(replace(planned, definition=definition)):
+            gives = freshness is not None and name in self._catalogue.answering
+            if gives or not self._sharing.can_go_on(replace(planned, definition=definition)):
                 # Before it waits, as its rows cannot wait where they are given.
                 self._sharing.update(without=[name], fresh=())
             if freshness is not None:
@@ -649,7 +714,7 @@ class Engine:
             else is said. None leaves it to the engine, which expects what has come lately.
         """
         with self._lock:
-            self._maintenance.memory.expect(said_of(changes, self._catalogue.schemas))
+            self._maintenance.memory.expect(said_of(self._by_table(changes), self._catalogue.schemas))
 
     def announce(self, source: str, changes: Mapping[str, int | tuple[int, int] | None] | None) -> None:
         """Say which changes a source will bring per step from now on, so that a memory budget keeps what they need.
@@ -664,12 +729,13 @@ class Engine:
             that the source has ended. What `expect` says takes precedence.
         """
         with self._lock:
-            self._maintenance.memory.announce(source, announced_of(changes, self._catalogue.schemas))
+            self._maintenance.memory.announce(source, announced_of(self._by_table(changes), self._catalogue.schemas))
 
     def quarantine(self, table: str) -> pa.Table:
         """Bad rows of a table that were set aside, with `__diff`, `__reason` and `__step`; fix and re-apply them."""
         self._store.follow()
         schema = self._catalogue.table(table).schema
+        table = schema.name
         return self._store.read(lambda reader: quarantine.read(schema, reader.quarantine.get(table, [])))
 
     def discard_quarantine(self, table: str) -> None:
@@ -680,6 +746,7 @@ class Engine:
         """Late rows of a table, by its watermark, with `__diff`, `__reason` and `__step`; they changed nothing."""
         self._store.follow()
         schema = self._catalogue.table(table).schema
+        table = schema.name
         return self._store.read(lambda reader: quarantine.read(schema, reader.late.get(table, [])))
 
     def discard_late(self, table: str) -> None:
@@ -711,8 +778,9 @@ class Engine:
         checkpoint : a folder for Spark's offsets, or a URL that Spark can write to; one in the location by default.
         mode, op_column, order_by, missing : what the rows of each micro-batch are, as for `apply`.
         """
-        how = check_stream(self._catalogue.table(table).schema, frame, mode, op_column, order_by, missing)
-        self._sources().add(table, frame, name or table, rows_per_batch, checkpoint, how)
+        schema = self._catalogue.table(table).schema
+        how = check_stream(schema, frame, mode, op_column, order_by, missing)
+        self._sources().add(schema.name, frame, name or table, rows_per_batch, checkpoint, how)
 
     def start(self) -> None:
         """Start all streams; steps happen in the background until `stop`."""
@@ -843,7 +911,7 @@ class Engine:
 
     def _discard(self, what: str, table: str) -> None:
         with self._lock:
-            self._catalogue.table(table)
+            table = self._catalogue.table(table).name
             self._store.commit(self._store.next_record(**{what: {table: []}}))
             self._store.remove_orphans()
 

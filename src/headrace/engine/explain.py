@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.engine.definition import ModelRequest, PlannedView
 from headrace.engine.memory_report import memory_section
 from headrace.engine.reader import Reader
-from headrace.engine.sharing_report import shared_section
+from headrace.engine.sharing_report import shared_section, views_section
 from headrace.explain.parts import Fact, Section
 from headrace.explain.report import Report, Size, Subject
 from headrace.operators.kernel import ViewKernel
@@ -41,6 +41,9 @@ def explain(access: Access, name: str, view: PlannedView) -> Report:
         shared = shared_section(view, access.catalogue, reader)
         if shared.parts:
             report = replace(report, sections=(shared, *report.sections))
+        views = views_section(name, view, access.catalogue)
+        if views.parts:
+            report = replace(report, sections=(views, *report.sections))
         memory = memory_section(name, view, access.catalogue, reader)
         if memory.parts:
             report = replace(report, sections=(memory, *report.sections))

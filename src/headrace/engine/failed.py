@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.engine.stacking import check_unread, views_of
 from headrace.errors import HeadraceError, SchemaError, StorageError
 from headrace.runtime.log import Snapshot
 from headrace.runtime.program import final_arrangement, view_arrangement
@@ -22,7 +23,6 @@ from headrace.runtime.record import PENDING, Record
 if TYPE_CHECKING:
     from headrace.engine.definition import PlannedView
     from headrace.relation.schema import TableSchema
-    from headrace.thrifty.share.plan import Shared
 
 _STALE = "stale"
 
@@ -101,7 +101,10 @@ class FailedViews:
             )
 
     def check_unused(self, table: str) -> None:
-        """Refuse to drop a table that one of them reads, as far as the text of its definition tells."""
+        """Refuse to drop a table that one of them reads, as far as the text of its definition tells; or a view."""
+        check_unread(table, [name for name, (said, _) in self._found.items() if table in views_of(said)])
+        if table in self:
+            return  # it is one of them, and no table
         word = re.compile(rf"\b{re.escape(table)}\b", re.IGNORECASE)
         users = [name for name, (said, _) in self._found.items() if word.search(json.dumps(said))]
         if users:
@@ -126,14 +129,6 @@ class FailedViews:
             unkept=record.unkept | {name: {} for name in fresh},
             shared=shared() if record.shared is None else record.shared,
         )
-
-
-def without(shared: Mapping[str, Shared], views: Iterable[str]) -> dict[str, Shared]:
-    """Shared subplans without some of their readers."""
-    found = dict(shared)
-    for view in views:
-        found = {name: one.without(view) for name, one in found.items()}
-    return found
 
 
 def is_stale(definition: Mapping[str, Any]) -> bool:

@@ -81,7 +81,7 @@ class Idleness:
 
     def with_subplans(self, activity: Activity) -> frozenset[str]:
         """The idle views, and the shared subplans that only idle views read."""
-        shared = self._catalogue.shared.items()
+        shared = self._catalogue.subplans.items()
         return activity.idle | {name for name, one in shared if one.views and activity.idle.issuperset(one.views)}
 
     def wakes_at(self) -> int | None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.engine import stored_plans
 from headrace.engine.access import Access
+from headrace.engine.by_name import spelled
 from headrace.engine.catalogue import Catalogue
-from headrace.engine.failed import is_stale, stale_while_reading, without
+from headrace.engine.failed import is_stale, stale_while_reading
 from headrace.engine.handles import Table
 from headrace.engine.kinds import handle_class
 from headrace.engine.opening import AUTO, location_at
@@ -25,6 +26,7 @@ from headrace.engine.status import status_of
 from headrace.engine.store import Store
 from headrace.engine.stored_definitions import table_of, view_of
 from headrace.errors import HeadraceError, StorageError
+from headrace.thrifty.share.plan import shared_without
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Handle
@@ -68,7 +70,7 @@ class Look:
             except HeadraceError as error:
                 failed[name] = str(error)
         if failed:
-            self._catalogue.share(without(shared_from_json(self._store.snapshot.shared), failed))
+            self._catalogue.share(shared_without(shared_from_json(self._store.snapshot.shared), failed))
         return failed
 
     def verify(self) -> list[str]:
@@ -97,11 +99,13 @@ class _Views(Mapping[str, "Handle"]):
         self._access = access
 
     def __getitem__(self, name: str) -> Handle:
-        known = self._access.catalogue.handles
+        known, name = self._access.catalogue.handles, spelled(name, self._store.snapshot.views)
         if name in known:
             return known[name]
         said = self._store.snapshot.views[name]
         definition = view_of(name, said)
+        for inner in definition.views:
+            _ = self[inner]  # what it is given decides where its own operators run
         if is_stale(said):
             stale = stale_while_reading()
             raise StorageError(f"view {name!r} is out of date: {stale.what}", way_out=stale.way_out)

@@ -180,7 +180,7 @@ def _what(one: Holding) -> str:
 
 def _kernels(catalogue: Catalogue) -> dict[str, TreeView]:
     views = {name: view.kernel for name, view in catalogue.views.items() if isinstance(view.kernel, TreeView)}
-    return views | {name: shared.kernel for name, shared in catalogue.shared.items()}
+    return views | {name: shared.kernel for name, shared in catalogue.subplans.items()}
 
 
 def _dropped(catalogue: Catalogue, reader: Reader) -> Iterator[dict[str, Any]]:

@@ -82,9 +82,13 @@ def moves_of(
     wanted: list[Wanted] = []
     dropped: list[str] = []
     for name, one in before.items():
+        if one.is_answer:
+            continue  # its state is that of a view
         if name not in after or after[name].kernel != one.kernel:
             dropped += [*arrangements_kept(name, one.kernel), *arrangements_waiting(name, one.kernel)]
     for name, one in after.items():
+        if one.is_answer:
+            continue
         if name not in before or before[name].kernel != one.kernel:
             wanted.append(_wanted(name, one.kernel, one.kernel.arrangements, known))
     for name, view in views.items():
@@ -114,7 +118,8 @@ def _wanted(name: str, kernel: TreeView, parts: Collection[str], known: Mapping[
 def _known(before: Mapping[str, Shared], views: Mapping[str, PlannedView], snapshot: Snapshot) -> dict[str, str]:
     """By fingerprint, an arrangement of the old plan that is as new as the tables."""
     dropped = {name: frozenset(parts) for name, parts in snapshot.unkept.items()}
-    holders = {name: replace(one.kernel, unkept=dropped.get(name, frozenset())) for name, one in before.items()}
+    subplans = {name: one.kernel for name, one in before.items() if not one.is_answer}
+    holders = {name: replace(kernel, unkept=dropped.get(name, frozenset())) for name, kernel in subplans.items()}
     for name, view in views.items():
         # State from which windows were closed does not follow from the rows of tables.
         if isinstance(view.kernel, TreeView) and isinstance(view.answer, SqlAnswer) and not view.is_final:

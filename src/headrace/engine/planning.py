@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.engine.definition import AUTO, Definition, PlannedView
+from headrace.engine.definition import (
+    AUTO,
+    Definition,
+    ModelRequest,
+    MomentsRequest,
+    PlannedView,
+    SqlRequest,
+)
+from headrace.engine.stacking import check_same
 from headrace.engine.strategies import STRATEGIES, Kept
 from headrace.engine.strategies.query import Query
 from headrace.errors import HeadraceError, SchemaError, VariableOrderError
+from headrace.explain.words import counted
 from headrace.rings import registry
 from headrace.sql.session import SqlSession
 from headrace.thrifty.choose import Considered, choose, consider
 from headrace.thrifty.statistics import Statistics
-from headrace.thrifty.strategy import FACTORIZED, ONE_TABLE, RECOMPUTE
+from headrace.thrifty.strategy import FACTORIZED, ONE_TABLE, OPERATORS, RECOMPUTE
+
+_READING = (SqlRequest, MomentsRequest, ModelRequest)  # the requests that are made in SQL
 
 
 class Planner:
@@ -33,14 +44,14 @@ class Planner:
         query = self._query(name, definition, statistics)
         strategy = self._strategy(query)
         if strategy is None:
-            return _with_rings(self._cheapest(query), query)
+            return _with_names(self._cheapest(query), query)
         planned = strategy.plan(query)
         if isinstance(planned, VariableOrderError):
             what = planned.what[:1].lower() + planned.what[1:]
             raise VariableOrderError(f"view {name!r}: {what}", way_out=planned.way_out) from planned
         if isinstance(planned, HeadraceError):
             raise planned
-        return _with_rings(planned, query)
+        return _with_names(planned, query)
 
     def considered(self, name: str, definition: Definition, statistics: Statistics) -> Considered[Query, PlannedView]:
         """Plan a view by every strategy that can keep it, and estimate what their steps would cost."""
@@ -59,6 +70,8 @@ class Planner:
         if wanted == AUTO:
             if wishes.given():  # a variable order or a partition, which only a factorized view has
                 return known[FACTORIZED]
+            if query.is_sql and query.views and not query.rings:
+                return known[OPERATORS]  # which has what the views keep as a part of its tree
             offered = [strategy for strategy in known.values() if strategy.offers(query)]
             return offered[0] if len(offered) == 1 else None
         if wanted not in known or wanted == ONE_TABLE:
@@ -72,6 +85,11 @@ class Planner:
         return replace(best.plan, definition=best.plan.definition.with_choice(best.strategy.name, why=why))
 
 
+def _with_names(planned: PlannedView, query: Query) -> PlannedView:
+    """The view with what it takes from elsewhere by name written down: rings of the user, and other views."""
+    return _with_views(_with_rings(planned, query), query)
+
+
 def _with_rings(planned: PlannedView, query: Query) -> PlannedView:
     """The view with the rings that it sums in written down; refuses other rings than those that made its state."""
     if not query.rings:
@@ -82,3 +100,17 @@ def _with_rings(planned: PlannedView, query: Query) -> PlannedView:
             raise registry.other_ring(name, looks, found[name])
     definition = planned.definition
     return replace(planned, definition=definition.with_choice(definition.strategy, rings=found))
+
+
+def _with_views(planned: PlannedView, query: Query) -> PlannedView:
+    """The view with the views that it reads written down; refuses other queries than those that made its state."""
+    if not isinstance(query.definition.request, _READING) or not query.views:
+        return planned
+    found = {name: query.session.views[name].fingerprint for name in query.views}
+    if query.definition.choice is not None:
+        check_same(query.name, query.definition.views, found)
+    definition = planned.definition
+    why = definition.why
+    if query.definition.choice is None and definition.strategy == OPERATORS and not definition.request.wishes.given():
+        why = f"it reads {counted(len(found), 'view')}, and what these keep stands for a part of its tree of operators"
+    return replace(planned, definition=definition.with_choice(definition.strategy, views=found, why=why))

@@ -84,14 +84,14 @@ class Programs:
         layout, views = self._catalogue.tables[name], self._catalogue.views
         tasks = [
             replace(task, waits=self._catalogue.shared_waits(shared))
-            for shared in self._catalogue.shared
+            for shared in self._catalogue.subplans
             for task in view_tasks(shared, self._catalogue.shared_kernel(shared), name)
         ]
         tasks += [
             replace(task, waits=planned.definition.freshness is not None)
             for view, planned in views.items()
             if view not in without
-            for task in view_tasks(view, planned.kernel, name)
+            for task in view_tasks(view, self._catalogue.running(view), name)
         ]
         pairs = by_key and bool(layout.schema.key)
         return TableTask(layout, _numbered(tasks), store=layout.schema.kept, by_key=pairs)
@@ -146,8 +146,13 @@ class Programs:
 
 
 def _followers(kernels: Iterable[TreeView]) -> dict[str, ViewKernel]:
-    """The views that read some shared subplans."""
-    return {one.view: one.kernel for kernel in kernels for one in kernel.followers}
+    """The views that read some shared subplans, or the answers of views; and those that read their answers."""
+    found: dict[str, ViewKernel] = {}
+    for kernel in kernels:
+        for one in kernel.followers:
+            if one.view not in found:
+                found |= {one.view: one.kernel, **_followers([one.kernel])}
+    return found
 
 
 def view_tasks(name: str, kernel: ViewKernel, table: str) -> tuple[ViewTask, ...]:

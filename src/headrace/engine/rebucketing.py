@@ -182,7 +182,7 @@ class Rebucketer:
             if is_table(name):
                 yield Relocation(name, COUNT, states[name], Residence(buckets, first_word))
         kernels: dict[str, ViewKernel] = {name: view.kernel for name, view in plans.items() if name not in refilled}
-        kernels |= {name: one.kernel for name, one in shared.items()}
+        kernels |= {name: one.kernel for name, one in shared.items() if not one.is_answer}
         for name, kernel in kernels.items():
             if isinstance(kernel, RecomputedQuery):
                 continue

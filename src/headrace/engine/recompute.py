@@ -64,6 +64,7 @@ class Recomputed(ViewKernel, ABC):
     sides: tuple[MapSide, ...] = ()
     stages: tuple[tuple[str, ...], ...] = ()
     part: str  # its one arrangement
+    views: tuple[tuple[str, str], ...] = ()  # those that the statement names, with their queries, each after its own
 
     @property
     @abstractmethod
@@ -102,6 +103,7 @@ class RecomputedQuery(Recomputed):
     sql: str
     columns_read: Mapping[str, tuple[str, ...]]
     schema: Schema
+    views: tuple[tuple[str, str], ...] = ()
 
     part = ANSWER
 
@@ -151,6 +153,7 @@ class RecomputedMoments(Recomputed):
     group_names: tuple[str, ...]
     features: tuple[str, ...]
     groups: tuple[str, ...]
+    views: tuple[tuple[str, str], ...] = ()
 
     part = MOMENTS
 
@@ -289,6 +292,7 @@ class Recomputer:
         from pyspark.errors import PySparkException
 
         from headrace.engine.step_runner import translating_spark_errors
+        from headrace.sql.session import quote
 
         root, buckets = self._store.location.path, self._store.settings.buckets
 
@@ -296,6 +300,8 @@ class Recomputer:
             for table, columns in view.reads.items():
                 frame = frames.rows_frame(self._session, root, tables[table], state, buckets, columns)
                 frame.createOrReplaceTempView(table)
+            for name, sql in view.views:
+                self._session.sql(sql).createOrReplaceTempView(quote(name))
             answer = self._session.sql(view.statement)
             try:
                 return store(answer)
@@ -306,12 +312,13 @@ class Recomputer:
                 answer.write.format("noop").mode("overwrite").save()
                 raise
 
-        self._rings.make_known(view.statement)
+        for sql in (view.statement, *(sql for _, sql in view.views)):
+            self._rings.make_known(sql)
         try:
             return translating_spark_errors(run)
         finally:
-            for table in view.tables:
-                self._session.catalog.dropTempView(table)
+            for name in (*view.tables, *(name for name, _ in view.views)):
+                self._session.catalog.dropTempView(name)
 
     def _stored(self, name: str, view: Recomputed, answer: DataFrame) -> BucketResult:
         if isinstance(view, RecomputedMoments):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from headrace.engine.definition import (
     LISTING,
@@ -18,6 +19,7 @@ from headrace.engine.opening import one_of
 from headrace.errors import SchemaError
 from headrace.learn.learner import NUMBERS, Learner
 from headrace.learn.registry import settings_of
+from headrace.relation.duration import Duration
 from headrace.thrifty.goal import Freshness, Manual
 from headrace.thrifty.strategy import FACTORIZED, RECOMPUTE
 
@@ -47,6 +49,11 @@ def view_request(
             way_out="leave refresh or representation out; refresh='lazy' lets changes wait until the view is read",
         )
     return Definition(SqlRequest(sql, replace(wishes, representation=representation), final, refresh == "lazy"))
+
+
+def idle(definition: Definition, after: str | timedelta | Duration | None) -> Definition:
+    """The definition with the time after which an idle view lets go of state."""
+    return replace(definition, idle_after=None if after is None else Duration.parse(after))
 
 
 def refreshed(name: str, refresh: str, freshness: Freshness | None) -> Freshness | None:

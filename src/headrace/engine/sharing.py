@@ -18,12 +18,14 @@ from headrace.engine.moving import Moves, moves_of
 from headrace.engine.opening import EXACT, OFF
 from headrace.engine.plan_text import OtherPlanError, from_json, to_json
 from headrace.engine.sharing_work import eagerness, samples_of
+from headrace.engine.stacking import all_read_by
 from headrace.engine.store import Store
 from headrace.engine.unsharing import taken_apart
 from headrace.errors import HeadraceError, StorageError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.record import Arrangements
 from headrace.thrifty.schedule import LEARNING
+from headrace.thrifty.share.answers import Reading, answers, not_run
 from headrace.thrifty.share.apart import Apart, still_apart
 from headrace.thrifty.share.benefit import Sample, Work, work_of
 from headrace.thrifty.share.blocks import Block
@@ -157,7 +159,8 @@ class Sharing:
         merged : views for which nothing more has to be done.
         """
         before, after, views = change.before, change.after, change.views
-        anew = {name for name in before if name not in after or after[name].kernel != before[name].kernel}
+        gone = (n for n, one in before.items() if n not in after or after[n].kernel != one.kernel)
+        anew = {name for name in gone if not before[name].is_answer}
         self._store.commit(
             self._store.next_record(
                 shared=shared_to_json(after),
@@ -213,8 +216,24 @@ class Sharing:
             return {}
         goals = {name: goal for name in able if (goal := views[name].definition.freshness) is not None}
         patient = {name: self._eagerness(name, goal) for name, goal in goals.items()}
-        known = self._known(able)
-        return planned(able, optional, self._work(able), self._catalogue.shared, known, fresh, patient, apart)
+        known, before = self._known(able), self._catalogue.subplans
+        answering = self._answers(able)
+        elsewhere: dict[str, frozenset[int]] = {
+            name: not_run(able[name], given_to(name, answering)) for one in answering.values() for name in one.views
+        }
+        found = planned(able, optional, self._work(able), before, known, fresh, patient, apart, elsewhere)
+        return found | answering
+
+    def _answers(self, able: Mapping[str, TreeView]) -> dict[str, Shared]:
+        """The views whose answers stand for operators of the views that read them."""
+        views = self._catalogue.views
+        waiting = {name for name in able if views[name].definition.freshness is not None}
+        readings = {
+            name: Reading(kernel, all_read_by(name, views), views[name].views, name in waiting)
+            for name, kernel in able.items()
+            if views[name].definition.views
+        }
+        return answers({name: kernel for name, kernel in able.items() if name not in waiting}, readings)
 
     def _eagerness(self, name: str, fresh: Freshness) -> float:
         """How many times per step the joins of a view with a goal have to be brought up to date; 1 if not known."""
@@ -230,7 +249,8 @@ class Sharing:
         subplan takes over operators of a view with a goal, or hands them back, what waits before these goes on to the
         operators above.
         """
-        self._maintenance.settle([name for name, one in before.items() if after.get(name) != one], {})
+        changed_subplans = [name for name, one in before.items() if after.get(name) != one and not one.is_answer]
+        self._maintenance.settle(changed_subplans, {})
         for name, view in views.items():
             kernel = view.kernel
             if view.definition.freshness is None or not isinstance(kernel, TreeView):

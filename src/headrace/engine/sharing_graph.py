@@ -52,7 +52,7 @@ def runs_of_view(name: str, catalogue: Catalogue, reader: Reader) -> str:
     if not reader.has_goal(name):
         return "runs in every step"
     paces = reader.progress(name).paces
-    return paces_said(pace for path, pace in paces.items() if path not in catalogue.shared)
+    return paces_said(pace for path, pace in paces.items() if path not in catalogue.subplans)
 
 
 def paces_said(paces: Iterable[int]) -> str:

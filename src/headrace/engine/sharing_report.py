@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.engine.catalogue import Catalogue
@@ -11,6 +11,7 @@ from headrace.engine.opening import AUTO, EXACT, OFF
 from headrace.engine.reader import Reader
 from headrace.engine.sharing_graph import paces_said, runs_of_view, sharing_graph
 from headrace.engine.sharing_work import SharedWork, shared_work
+from headrace.engine.stacking import readers_of
 from headrace.explain.parts import Fact, Outline, Part, Section, Table
 from headrace.explain.report import Report
 from headrace.explain.words import counted, cut, listed, one_line
@@ -90,17 +91,46 @@ class SharedReport:
 
 def shared_reports(catalogue: Catalogue, reader: Reader) -> list[SharedReport]:
     """All subplans that views share, as of the last step."""
-    return [_one(name, catalogue, reader) for name in catalogue.shared]
+    return [_one(name, catalogue, reader) for name in catalogue.subplans]
 
 
 def shared_section(view: PlannedView, catalogue: Catalogue, reader: Reader) -> Section:
     """What a view shares with others; a section without parts if it shares nothing."""
     given = view.kernel.given if isinstance(view.kernel, TreeView) else {}
     facts = (
-        Fact(one.by, f"gives what [{number}] would: {_one(one.by, catalogue, reader)}")
+        Fact(one.by, f"gives what [{number}] would: {_said(one.by, catalogue, reader)}")
         for number, one in sorted(given.items())
     )
     return Section("shared", tuple(facts))
+
+
+def _said(name: str, catalogue: Catalogue, reader: Reader) -> str:
+    if name in catalogue.subplans:
+        return str(_one(name, catalogue, reader))
+    return "it is the answer of that view, which hands on what changes in it"
+
+
+def views_section(name: str, view: PlannedView, catalogue: Catalogue) -> Section:
+    """Which views a view reads, and which read it; a section without parts if there are none."""
+    given = {one.by for one in view.kernel.given.values()} if isinstance(view.kernel, TreeView) else set[str]()
+    reads = tuple(Fact("reads", _how_read(inner, given, catalogue)) for inner in view.definition.views)
+    readers = readers_of(name, catalogue.views)
+    return Section("views", (*reads, *([Fact("read by", listed(readers))] if readers else [])))
+
+
+def _how_read(inner: str, given: Collection[str], catalogue: Catalogue) -> str:
+    if inner in given:
+        return f"{inner}: what it keeps is kept once, and its changes are handed on"
+    if inner not in catalogue.views:
+        return inner
+    view = catalogue.views[inner]
+    if view.definition.freshness is not None:
+        why = "its changes wait for a goal, and this view is as new as its tables"
+    elif not isinstance(view.kernel, TreeView):
+        why = f"it is kept by the strategy {view.definition.strategy!r}"
+    else:
+        why = "nothing in this view has to be kept of it, or it is not shared"
+    return f"{inner}: its query is part of this one, over tables, because {why}"
 
 
 def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
@@ -128,6 +158,7 @@ def engine_report(catalogue: Catalogue, reader: Reader, mode: str) -> Report:
             *sections,
             *_apart(apart),
             *_waiting(catalogue, reader),
+            *_stacked(catalogue),
             *([Section("views that share nothing", (Table(("view", "why"), rows),))] if rows else []),
         ),
         graph=sharing_graph(found, catalogue, reader, apart, work),
@@ -151,6 +182,17 @@ def _waiting(catalogue: Catalogue, reader: Reader) -> Iterator[Section]:
     )
     if rows:
         yield Section("views that wait", (Table(("view", "goal", "own operators"), rows),))
+
+
+def _stacked(catalogue: Catalogue) -> Iterator[Section]:
+    """Which views read which, and which of these are kept once."""
+    rows = []
+    for name, view in catalogue.views.items():
+        given = [giver for giver, one in catalogue.answering.items() if name in one.views]
+        if view.definition.views:
+            rows.append((name, listed([*view.definition.views]), listed(given) if given else "nothing"))
+    if rows:
+        yield Section("views that read views", (Table(("view", "reads", "is handed the changes of"), tuple(rows)),))
 
 
 def _apart(found: Sequence[Apart]) -> Iterator[Section]:
@@ -237,6 +279,8 @@ def _why_alone(view: PlannedView, catalogue: Catalogue, mode: str) -> str:
         return "its windows close, which takes rows out of its operators"
     if not all(catalogue.schemas[table].kept for table in view.tables):
         return "one of its tables keeps no rows, from which a shared subplan could be filled"
+    if any(catalogue.views[name] is view for name in catalogue.answering):
+        return "views that read it are handed the changes of its answer; it takes nothing from others"
     if not (blocks := blocks_of(view.kernel.tree)):
         return "it has no inner join by equal keys alone, and no groups below its answer; nothing else is shared"
     if view.definition.freshness is not None and not _may_wait(view.kernel):

@@ -44,7 +44,7 @@ class SharedWork:
 
 def shared_work(catalogue: Catalogue, reader: Reader) -> dict[str, SharedWork]:
     """The estimated work of each shared subplan."""
-    shared, schemas = catalogue.shared, catalogue.schemas
+    shared, schemas = catalogue.subplans, catalogue.schemas
     kernels = {view: catalogue.views[view].kernel for one in shared.values() for view in one.views}
     trees = {view: kernel.alone for view, kernel in kernels.items() if isinstance(kernel, TreeView)}
     statistics = Statistics(schemas, {table: reader.rows(table) for table in schemas}, reader.rates)

@@ -253,12 +253,12 @@ class StateBudget:
 
     def _kernels(self) -> dict[str, TreeView]:
         """All views and shared subplans of operators, by name."""
-        found = {name: self._catalogue.shared_kernel(name) for name in self._catalogue.shared}
+        found = {name: self._catalogue.shared_kernel(name) for name in self._catalogue.subplans}
         return found | {n: kernel for n, kernel in self._catalogue.kernels.items() if isinstance(kernel, TreeView)}
 
     def _holders(self, activity: Activity) -> dict[str, TreeView]:
         """The views and shared subplans that may drop arrangements: their state follows from the rows of tables."""
-        views, shared = self._catalogue.views, self._catalogue.shared
+        views, shared = self._catalogue.views, self._catalogue.subplans
         never = {name for name in shared if self._catalogue.shared_waits(name)}
         for name, view in views.items():
             if why_never(view, self._catalogue, is_idle=name in activity.idle) is not None:
@@ -272,6 +272,8 @@ class StateBudget:
             name
             for name, kernel in self._holders(activity).items()
             if kernel.answers and not kernel.given and self._can_recompute(kernel)
+            # The changes of an answer that is computed anew reach nobody who reads it.
+            if name not in self._catalogue.answering
             # Rows that come wait for a view with a goal, so no step computes its answer.
             if views[name].definition.freshness is None
         )

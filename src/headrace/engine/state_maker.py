@@ -22,14 +22,16 @@ from headrace.engine.recompute import Recomputer, recomputed
 from headrace.engine.step_runner import StepRunner, check_good
 from headrace.engine.store import Store
 from headrace.engine.watermarks import Windows, windows_of
-from headrace.errors import BadRowsError, SchemaError, StepFailedError
+from headrace.errors import BadRowsError, HeadraceError, SchemaError, StepFailedError
 from headrace.operators.tree_view import TreeView
 from headrace.runtime.log import Snapshot
-from headrace.runtime.program import BucketResult, Program, TableTask, arrangements_kept, table_arrangement
+from headrace.runtime.program import BucketResult, Program, TableTask, arrangements_kept, renamed, table_arrangement
 from headrace.runtime.record import Arrangements
 from headrace.runtime.runwriter import discard
 from headrace.runtime.stages import run_later_stages
 from headrace.sql.catalyst import AnalysedView
+
+_BESIDE = "~"  # ends no name of a view
 
 
 class StateMaker:
@@ -50,6 +52,15 @@ class StateMaker:
         self._recomputer = recomputer
         self._windows = windows
         self._programs = programs
+
+    def fill_beside(self, name: str, view: PlannedView) -> tuple[PlannedView, Arrangements]:
+        """Compute a view that takes the place of another one of its name, which goes on meanwhile."""
+        beside = f"{name}{_BESIDE}"
+        try:
+            view, filled = self.fill(beside, view)
+        except HeadraceError as error:
+            raise type(error)(error.what.replace(repr(beside), repr(name)), way_out=error.way_out) from error
+        return view, {renamed(arrangement, beside, name): states for arrangement, states in filled.items()}
 
     def fill(self, name: str, view: PlannedView) -> tuple[PlannedView, Arrangements]:
         """Compute a new view from the rows of its tables; the caller commits the arrangements with the view."""

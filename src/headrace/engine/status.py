@@ -13,6 +13,7 @@ from headrace.engine.handles import Table
 from headrace.engine.memory_report import memory_status
 from headrace.engine.reader import Reader
 from headrace.engine.sharing_report import shared_reports
+from headrace.engine.stacking import readers_of
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def status_of(catalogue: Catalogue, reader: Reader) -> dict[str, Any]:
         "state_bytes": reader.state_bytes,
         "owed_merges": reader.owed_merges,
         "tables": [_table(table) for table in catalogue.table_handles.values()],
-        "views": [_view(view) for view in catalogue.handles.values()],
+        "views": [_view(view, catalogue) for view in catalogue.handles.values()],
         "shared": [asdict(one) for one in shared_reports(catalogue, reader)],
         "unmerged": reader.unmerged,
         "memory": memory_status(catalogue, reader),
@@ -54,11 +55,13 @@ def _table(table: Table) -> dict[str, Any]:
     return found
 
 
-def _view(view: Handle) -> dict[str, Any]:
+def _view(view: Handle, catalogue: Catalogue) -> dict[str, Any]:
     try:
         found = {"name": view.name, "rows": view.rows, "sql": view.sql}
     except HeadraceError as error:  # a sum that overflowed must not hide the state of everything else
         found = {"name": view.name, "rows": None, "sql": view.sql, "problem": error.what}
+    read = {"reads": list(view.planned.definition.views), "read_by": readers_of(view.name, catalogue.views)}
+    found |= {what: names for what, names in read.items() if names}
     if (waits := view.planned.definition.idle_after) is not None:
         found["idle_after"] = str(waits)
     return found | _freshness(view)

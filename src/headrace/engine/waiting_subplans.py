@@ -55,6 +55,7 @@ class WaitingSubplans:
             return 0.0, 0.0
         read = {table for path in kernel.paths if path.name in paths for table in path.tables}
         names = dict.fromkeys(one.by for one in kernel.given.values() if one.by in read or one.by in paths)
+        names = {name: None for name in names if name in self._catalogue.subplans}  # answers are up to date
         spent = [self.flush(name, moment) for name in names]
         return sum(cpu for cpu, _ in spent), sum(elsewhere for _, elsewhere in spent)
 

@@ -187,10 +187,13 @@ class GroupOperator(Operator):
         changes = self.reduced.changes
         if first:
             return self._rows(empty_total(view) if changes is None else read_changes(view, changes)[1], 1)
-        if changes is None:
+        return self.changed()
+
+    def changed(self) -> Changes | None:
+        """The groups that have changed, old and new; also those of an answer, for views that read it."""
+        if self.reduced.changes is None:
             return None
-        rows, diff = changed_rows(view, changes)
-        return self._rows(rows, diff)
+        return self._rows(*changed_rows(self.layout.view, self.reduced.changes))
 
     def _rows(self, rows: pa.Table, diff: np.ndarray | int) -> Changes:
         layout = self.layout

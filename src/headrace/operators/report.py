@@ -207,10 +207,13 @@ class _Tree:
         def named(field: str) -> str:
             return naming.given(last, field)
 
+        hidden = {one.name: written(one.expression, named) for one in plan.outputs if one not in plan.shown}
         return {
-            "columns": tuple(_called(output.name, written(output.expression, named)) for output in plan.outputs),
+            "columns": tuple(_called(output.name, written(output.expression, named)) for output in plan.shown),
             "having": None if plan.having is None else written(plan.having, named, longest=None),
-            "order": tuple(ordered(item.column, item.descending, item.nulls_first) for item in plan.order),
+            "order": tuple(
+                ordered(hidden.get(item.column, item.column), item.descending, item.nulls_first) for item in plan.order
+            ),
         }
 
     def finish(self) -> dict[str, Fact]:
@@ -312,7 +315,7 @@ class _Tree:
         kept = [arrangement for arrangement in self.arrangements if arrangement.owner == operator.name]
         lines = [f"{operator.name} {operator.kind}", operator.said]
         if operator.shared:
-            lines.append(f"by shared subplan {operator.shared}")
+            lines.append(f"by {_giver(operator.shared)}")
         elif operator.taken is not None:
             lines += [f"took {operator.took}", f"gave {operator.given}"]
         lines += [f"{label}: {value}" for label, value in operator.extra.items()]
@@ -353,7 +356,17 @@ class _Tree:
 def _operators(kernel: TreeView) -> str:
     """How many operators a view has, and which subplans it shares with others."""
     own, names = counted(len(kernel.own), "operator"), list(dict.fromkeys(one.by for one in kernel.given.values()))
-    return f"{own} and shared {'subplan' if len(names) == 1 else 'subplans'} {listed(names)}" if names else own
+    subplans = [name for name in names if _is_subplan(name)]
+    given = {"shared subplan": subplans, "what is kept of view": [name for name in names if name not in subplans]}
+    return listed([own, *(f"{what}{'s' * (len(of) > 1)} {listed(of)}" for what, of in given.items() if of)])
+
+
+def _is_subplan(name: str) -> bool:
+    return name.startswith("~")  # which begins no name of a view
+
+
+def _giver(name: str) -> str:
+    return f"shared subplan {name}" if _is_subplan(name) else f"view {name}"
 
 
 def _size(arrangements: Sequence[Arrangement], subject: Subject) -> str:
@@ -390,7 +403,7 @@ def _reads(tops: int) -> str:
 
 def _said(operator: DescribedOperator) -> str:
     between = " " if operator.takes == "rows" else ": "
-    shared = f" (by shared subplan {operator.shared})" if operator.shared else ""
+    shared = f" (by {_giver(operator.shared)})" if operator.shared else ""
     return f"{operator.name} {operator.kind}{between}{cut(one_line(operator.said), _LONG)}{shared}"
 
 

@@ -20,7 +20,7 @@ from headrace.operators.changes import Changes, RowLayout, null_in
 from headrace.operators.delivery import Delivery, Destination, one_bucket
 from headrace.operators.dropping import Rebuild
 from headrace.operators.feeds import fed, repeated
-from headrace.operators.group import GroupLayout
+from headrace.operators.group import GroupLayout, GroupOperator
 from headrace.operators.join import JoinLayout
 from headrace.operators.keeping import Keeping
 from headrace.operators.kernel import (
@@ -90,7 +90,7 @@ class TreeView(ViewKernel):
     by_catalyst : let Catalyst evaluate all feeds, because the kernels' evaluation raised for some row.
     given : the operators in whose place a shared subplan gives rows. They do not run here, nor do those below them.
     answers : whether the last operator keeps the answer of the view; a shared subplan has none.
-    followers : the views that read this shared subplan.
+    followers : the views that read this shared subplan, or the answer of this view.
     unkept : parts that are dropped for now; a step that reads them is preceded by one that makes them again.
     rebuild : makes some parts again, and does nothing else.
     placed_for : the number of buckets that its operators were placed for, if there are others now: what is copied to
@@ -117,9 +117,8 @@ class TreeView(ViewKernel):
 
     def evaluated_by_catalyst(self) -> TreeView:
         """The same view over the same state, with Catalyst in place of kernels between operators."""
-        if self.never_by_catalyst:
-            return self._with_followers(lambda kernel: kernel.evaluated_by_catalyst())
-        return replace(self, by_catalyst=True)
+        changed = self._with_followers(lambda kernel: kernel.evaluated_by_catalyst())
+        return changed if self.never_by_catalyst else replace(changed, by_catalyst=True)
 
     def _with_followers(self, change: Callable[[TreeView], TreeView]) -> TreeView:
         return replace(self, followers=tuple(replace(one, kernel=change(one.kernel)) for one in self.followers))
@@ -400,7 +399,9 @@ class TreeView(ViewKernel):
         if once:
             _count(done, number, self._traffic(number, operator, changes, bucket))
         if self._is_answer(number):
-            return replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
+            done = replace(done, changes=operator.reduced.changes, summary=operator.reduced.summary)
+            if self.followers and isinstance(operator, GroupOperator):
+                changes = operator.changed()
         if changes is not None and changes.rows:
             for feed_id, feed in self._readers[number]:
                 self._pass_on(feed_id, feed, number, changes, bucket, state, operators, waiting, done)

@@ -81,6 +81,9 @@ class Fed:
     tables: tuple[str, ...] = ()
 
 
+HIDDEN = "__order"  # begins the names of outputs that the answer is only sorted by
+
+
 @dataclass(frozen=True)
 class ViewPlan:
     """A maintained view.
@@ -105,6 +108,11 @@ class ViewPlan:
     def tables(self) -> tuple[str, ...]:
         """The tables that the view reads."""
         return self.over.tables
+
+    @property
+    def shown(self) -> tuple[Output, ...]:
+        """The columns of the answer: outputs that it is only sorted by, which come last, are none."""
+        return tuple(output for output in self.outputs if not output.name.startswith(HIDDEN))
 
     @property
     def rings(self) -> tuple[NamedRing, ...]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.errors import CorruptFileError, StorageError
 from headrace.relation import disk
@@ -25,6 +25,8 @@ from headrace.runtime.record import FINAL, PENDING, Arrangements, Changes, Recor
 CHECKPOINT_EVERY = 64
 _ATTEMPTS = 20  # to read a log that changes meanwhile
 COMMIT, CHECKPOINT, SYNCED = ".commit", ".checkpoint", ".synced"
+
+V = TypeVar("V")
 
 
 @dataclass
@@ -62,18 +64,19 @@ class Snapshot:
         return self.arrangements | self.shown if self.shown else self.arrangements
 
     def after(self, record: Record) -> Snapshot:
-        """The snapshot that a record leads to; shares with this one what did not change."""
+        """The snapshot that a record leads to; shares with this one what did not change.
+
+        What a record removes is gone before it adds anything, so a view that it has in both places is another one.
+        """
         arrangements = {name: buckets for name, buckets in self.arrangements.items() if name not in record.dropped}
         for name, buckets in record.buckets.items():
             arrangements[name] = arrangements.get(name, {}) | buckets
-        tables, views = self.tables | record.tables, self.views | record.views
-        watermarks, rates = self.watermarks | record.watermarks, self.rates | record.rates
-        goals, learnt = self.goals | record.goals, self.learnt | record.learnt
-        unkept = self.unkept | record.unkept
-        for name in record.removed:
-            for known in (tables, views, watermarks, rates, goals, learnt, unkept):
-                known.pop(name, None)
-        gone = {*record.dropped, *record.published}
+        gone = record.removed
+        tables, views = _left(self.tables, gone) | record.tables, _left(self.views, gone) | record.views
+        watermarks, rates = _left(self.watermarks, gone) | record.watermarks, _left(self.rates, gone) | record.rates
+        goals, learnt = _left(self.goals, gone) | record.goals, _left(self.learnt, gone) | record.learnt
+        unkept = _left(self.unkept, gone) | record.unkept
+        unseen = {*record.dropped, *record.published}
         return Snapshot(
             record.version,
             record.step,
@@ -89,7 +92,7 @@ class Snapshot:
             rates,
             goals,
             learnt,
-            {name: buckets for name, buckets in self.shown.items() if name not in gone} | record.shown,
+            {name: buckets for name, buckets in self.shown.items() if name not in unseen} | record.shown,
             {name: runs for name, runs in record.unshown.items() if name in views},
             self.shared if record.shared is None else record.shared,
             self.unshared if record.unshared is None else record.unshared,
@@ -170,6 +173,10 @@ class Snapshot:
         """
         kept = [buckets for name, buckets in self.arrangements.items() if not name.startswith(FINAL)]
         return sum(run.bytes for run in {run for buckets in kept for state in buckets.values() for run in state.runs})
+
+
+def _left(known: dict[str, V], removed: Collection[str]) -> dict[str, V]:
+    return {name: one for name, one in known.items() if name not in removed} if removed else known
 
 
 def _without(summary: dict[str, Any], removed: Collection[str]) -> dict[str, Any]:

@@ -80,6 +80,14 @@ def final_arrangement(view: str) -> str:
     return f"{FINAL}{view}"
 
 
+def renamed(arrangement: str, view: str, to: str) -> str:
+    """The name of the same arrangement of a view with another name."""
+    if arrangement == final_arrangement(view):
+        return final_arrangement(to)
+    assert arrangement.startswith(view_arrangement(view, "")), "it is an arrangement of the view"
+    return view_arrangement(to, arrangement.removeprefix(view_arrangement(view, "")))
+
+
 class Between(Protocol):
     """Has Catalyst evaluate feeds between operators, on the rows that `feed_rows` makes and takes back."""
 

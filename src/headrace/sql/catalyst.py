@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from headrace.plan.foreign_tree import ForeignTree
 from headrace.plan.join import JoinPlan
 from headrace.plan.rows import JoinedRows
-from headrace.plan.view import IN_RING, Order, Output, Shape, TableRows, ViewPlan
+from headrace.plan.view import HIDDEN, IN_RING, Order, Output, Shape, TableRows, ViewPlan
 from headrace.sql.evaluate import CatalystView, MapSide
 from headrace.sql.flatten import Flat
 from headrace.sql.joined_rows import RowReader, RowsOfJoin
@@ -77,6 +77,8 @@ def features(query: SqlQuery) -> AnalysedView:
             "all rows are needed here, and a LIMIT is applied only to what a reader gets",
             "leave the LIMIT out, or filter the rows with WHERE",
         )
+    if flat.hidden:
+        refusals.refuse("ORDER BY", "rows in any order are the same to it", "leave it out")
     names = [column for column, _, _ in query.schema]
     join = Joiner(query.session.catalyst, refusals, flat, names).join()
     plan = _joined_plan(flat, query.schema, join.sources, join.plan)
@@ -112,7 +114,7 @@ def joined_rows(query: SqlQuery) -> AnalysedRows:
 
 
 def _view(query: SqlQuery, plan: ViewPlan, sides: Mapping[str, MapSide]) -> AnalysedView:
-    not_null = tuple(not nullable for _, _, nullable in query.schema)
+    not_null = (*(not nullable for _, _, nullable in query.schema), *[False] * query.flat.hidden)
     catalyst = CatalystView(query.session.catalyst, plan, query.flat, sides, not_null)
     return AnalysedView(plan, query.schema, catalyst)
 
@@ -121,7 +123,7 @@ def plan_of(flat: Flat, schema: Schema) -> ViewPlan:
     """The Spark-free plan of a view, with a map side over the columns of the first leaf."""
     columns = {identity(attribute): attribute.name() for attribute in items(flat.leaf.output())}
     slots = {identity(slot): slot.name() for slot in flat.slots}
-    names = [name for name, _, _ in schema]
+    names = [*(name for name, _, _ in schema), *(f"{HIDDEN}{i}" for i in range(flat.hidden))]
     condition = None if flat.condition is None else to_expression(flat.condition, columns)
     return ViewPlan(
         over=TableRows(flat.leaves[0][0], condition),

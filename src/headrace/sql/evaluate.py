@@ -140,13 +140,16 @@ class CatalystView:
         columns = self._between(feed).bind(changes)
         return [column.alias(name) for name, column in zip(self.between[feed][0].names, columns, strict=True)]
 
-    def finish(self, groups: DataFrame, keep: Sequence[str] = (), arrange: bool = True) -> DataFrame:
+    def finish(
+        self, groups: DataFrame, keep: Sequence[str] = (), arrange: bool = True, hidden: bool = False
+    ) -> DataFrame:
         """The answer over columns `k0..`, `a0..`: HAVING, outputs with the query's names and types, ORDER BY and LIMIT.
 
         Parameters
         ----------
         keep : columns (such as `__diff`) to pass on after the outputs.
         arrange : whether ORDER BY and LIMIT are wanted.
+        hidden : whether the outputs are wanted that the answer is only sorted by.
         """
         outputs = self._outputs.bind(groups)
         named = [column.alias(output.name) for column, output in zip(outputs, self.plan.outputs, strict=True)]
@@ -154,11 +157,15 @@ class CatalystView:
         kept = [_column(self.catalyst, attributes.apply(_position(groups.columns, name))) for name in keep]
         kept_groups = groups.where(self._having.bind(groups)[0]) if self._having else groups
         answer = kept_groups.select(*named, *kept)
-        if not arrange:
+        if arrange and self.plan.limit is not None:
+            answer = answer.orderBy(*self._total_order(answer)).limit(self.plan.limit)
+        elif arrange and self.flat.order:
+            answer = answer.orderBy(*self._order(answer))
+        if hidden or not self.flat.hidden:
             return answer
-        if self.plan.limit is not None:
-            return answer.orderBy(*self._total_order(answer)).limit(self.plan.limit)
-        return answer.orderBy(*self._order(answer)) if self.flat.order else answer
+        wanted = [*range(len(self.plan.shown)), *range(len(self.plan.outputs), len(self.plan.outputs) + len(keep))]
+        output = answer._jdf.queryExecution().analyzed().output()
+        return answer.select(*(_column(self.catalyst, output.apply(i)) for i in wanted))
 
     def _map(self, source: str, names: tuple[str, ...]) -> Template:
         if (source, names) not in self._maps:

@@ -40,6 +40,7 @@ class Flat:
     slots: list[Jvm] = field(default_factory=list)  # the attributes k0.., a0.. that the finish reads
     having: Jvm | None = None
     outputs: list[Jvm] = field(default_factory=list)
+    hidden: int = 0  # how many of the last outputs the answer is only sorted by
     order: list[tuple[int, bool, bool]] = field(default_factory=list)  # output, descending, nulls first
     limit: int | None = None
     membership: str = ""  # the text of an `x IN (SELECT ...)` that became a part of `having`
@@ -316,14 +317,15 @@ class Flattener:
         return self.catalyst.substitute(_unnamed(node), self._meaning)
 
     def _sorted_output(self, key: Jvm, outputs: list[Jvm]) -> int:
+        """The output that rows are sorted by; what is no column of the answer becomes an output that is hidden."""
         for i, output in enumerate(outputs):
             if key.semanticEquals(output):
                 return i
-        self.refusals.refuse(
-            f"ORDER BY {self.refusals.text(key)}",
-            "it is not a column of the view",
-            "add it to the SELECT list and order by its name, or drop the ORDER BY",
-        )
+        if to_type(key.dataType()) is None:
+            self.refusals.refuse_type(key)
+        outputs.append(key)
+        self.flat.hidden += 1
+        return len(outputs) - 1
 
 
 def _unnamed(node: Jvm) -> Jvm:

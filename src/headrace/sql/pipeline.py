@@ -7,7 +7,7 @@ view's query is handed on as it is written, and Spark itself judges it when the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from headrace.relation.duration import Duration
 from headrace.sql.clauses import ForeignKey, columns, options
 from headrace.sql.cursor import Cursor
 from headrace.sql.goal_text import goal_clause, idle_clause
-from headrace.sql.lexer import Token, line_of, tokens
+from headrace.sql.lexer import Kind, Token, line_of, tokens
 from headrace.thrifty.goal import Freshness
 
 
@@ -105,6 +105,32 @@ def parse_pipeline(text: str, file: str = "pipeline") -> tuple[Statement, ...]:
     return tuple(
         _in_key_order(table, keys, file) if isinstance(table, TableStatement) else table for table in statements
     )
+
+
+def in_reading_order(statements: Sequence[Statement]) -> list[Statement]:
+    """Tables first, and each view after those that it names; otherwise in the order of the file.
+
+    >>> text = "CREATE MATERIALIZED VIEW b AS SELECT * FROM a; CREATE MATERIALIZED VIEW a AS SELECT x FROM t;"
+    >>> [one.name for one in in_reading_order(parse_pipeline(text))]
+    ['a', 'b']
+    """
+    views = {view.name.lower(): view for view in statements if isinstance(view, ViewStatement)}
+    found: dict[str, ViewStatement] = {}
+    begun: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name in begun:
+            return  # also where two views name each other: then one of them names a column, or the engine refuses it
+        begun.add(name)
+        words = {one.name.lower() for one in tokens(views[name].sql, name) if one.kind in (Kind.WORD, Kind.NAME)}
+        for inner in views:
+            if inner in words:
+                visit(inner)
+        found[name] = views[name]
+
+    for name in views:
+        visit(name)
+    return [*(one for one in statements if isinstance(one, TableStatement)), *found.values()]
 
 
 def _in_key_order(table: TableStatement, keys: dict[str, tuple[str, ...]], file: str) -> TableStatement:

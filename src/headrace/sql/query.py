@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
 from headrace.errors import HeadraceError, SchemaError, UnsupportedSQLError
+from headrace.plan.view import HIDDEN
 from headrace.relation.types import SqlType
 from headrace.rings.named import NamedRing
 from headrace.sql.flatten import Flat, Flattener
@@ -115,7 +116,7 @@ class SqlQuery:
             try:
                 yield
             except PySparkException as error:
-                raise _explained(self.view, error) from None
+                raise _explained(self.view, error, self.session) from None
             except Py4JJavaError as error:  # a statement that Spark itself stumbles over, such as an INSERT
                 said = str(error.java_exception.getMessage()).splitlines()[0]
                 way_out = "write the view as one SELECT"
@@ -124,7 +125,7 @@ class SqlQuery:
 
 def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
     schema = []
-    seen: set[str] = set()
+    _check_named_once([field.name() for field in items(analysed.schema())], session, refusals)
     for field in items(analysed.schema()):
         name, type = field.name(), to_type(field.dataType())
         if type is None:
@@ -133,23 +134,50 @@ def _schema(analysed: Jvm, session: SqlSession, refusals: Refusals) -> Schema:
                 "Headrace keeps no columns of that type",
                 WAY_OUT if is_window(field) else "cast it to a number, a string, a date or a timestamp",
             )
-        spelling = name if session.case_sensitive else name.lower()
-        if spelling in seen or name in _RESERVED:
-            why = "two columns have it" if spelling in seen else "Headrace uses it for multiplicities"
+        if name in _RESERVED or name.startswith(HIDDEN):
+            why = "Headrace uses it for multiplicities" if name in _RESERVED else "Headrace sorts by such names"
             refusals.refuse(f"the column name {name!r}", why, "give the column another name with AS")
-        seen.add(spelling)
         schema.append((name, type, field.nullable()))
     return tuple(schema)
 
 
-def _explained(view_name: str, error: PySparkException) -> HeadraceError:
+def _check_named_once(names: list[str], session: SqlSession, refusals: Refusals) -> None:
+    """Refuse columns that cannot be told apart, as in SELECT * over a join; all of them are named."""
+    first: dict[str, str] = {}
+    twice: dict[str, None] = {}
+    for name in names:
+        spelling = name if session.case_sensitive else name.lower()
+        if spelling in first:
+            twice[name] = None
+        first.setdefault(spelling, name)
+    if len(twice) == 1:
+        refusals.refuse(
+            f"the column name {next(iter(twice))!r}", "two columns have it", "give the column another name with AS"
+        )
+    if twice:
+        refusals.refuse(
+            f"the column names {', '.join(map(repr, twice))}",
+            "several columns have each of them",
+            "list the columns in place of *, and give these other names with AS",
+        )
+
+
+def _explained(view_name: str, error: PySparkException, session: SqlSession) -> HeadraceError:
     """Spark's error as Headrace's, with Spark's message and its pointer into the SQL."""
     condition = error.getCondition() or ""
     message = (error.getMessage() or str(error)).strip()
     pointers = [c.summary().strip() for c in error.getQueryContext() or [] if c.summary().strip() not in message]
     what = "\n".join([f"view {view_name!r}: {message}", *pointers])
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
-        return SchemaError(what, way_out="register the table first with engine.table(...)")
+        asked = ((error.getMessageParameters() or {}).get("relationName") or "").strip("`").replace("``", "`")
+        if asked.lower() == view_name.lower():
+            return SchemaError(
+                f"view {view_name!r} reads itself", way_out="read the tables and views that it is made of"
+            )
+        for name, (why, way_out) in session.unreadable.items():
+            if asked.lower() == name.lower():
+                return UnsupportedSQLError(f"view {view_name!r} reads {name!r}, {why}", way_out=way_out)
+        return SchemaError(what, way_out="register the table first with engine.table(...), or make the view first")
     if condition.startswith("UNRESOLVED_COLUMN"):
         return SchemaError(what, way_out="name a column that the table has")
     if condition.startswith("UNRESOLVED_ROUTINE"):

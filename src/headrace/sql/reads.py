@@ -58,6 +58,12 @@ def read_query(query: SqlQuery) -> Reads:
     return Reads({table: tuple(names) for table, names in columns.items()}, query.schema)
 
 
+def views_read(query: SqlQuery) -> tuple[str, ...]:
+    """The views that a query names, where views are leaves."""
+    leaves = (leaf for plan in _plans(query.analysed) for leaf, _ in _leaves(plan))
+    return tuple(dict.fromkeys(leaf for leaf in leaves if leaf in query.session.views))
+
+
 def check_readable(session: SqlSession, view: str, generated: str) -> None:
     """Check that Spark reads a query that was put together from Catalyst's own rendering of expressions.
 

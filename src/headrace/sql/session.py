@@ -3,12 +3,16 @@
 A view must mean the same after a restart, whatever its user has since set or registered in a session of their own. So
 SQL is analysed in an isolated session, with settings that are written down beside the view. Only registered tables have
 a mark there: they are empty, typed leaves that Catalyst can plan over but has nothing to compute from.
+
+A view that other views read is such a leaf too, so that Catalyst plans nothing across it: what is kept of the view is
+then found in the plans of its readers as it is. A second session (`inlined`) has the queries of views in their place,
+for those who need one query over tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -49,6 +53,23 @@ _OPTIMIZER = {
 }
 
 
+@dataclass(frozen=True)
+class KnownView:
+    """A view that queries may read.
+
+    Parameters
+    ----------
+    reads : the views that its own query reads.
+    fingerprint : tells its query from others.
+    hands_on : whether it can tell its readers what changes in the rows that it keeps, which are all of its answer.
+    """
+
+    sql: str
+    reads: tuple[str, ...] = ()
+    fingerprint: str = ""
+    hands_on: bool = False
+
+
 class SqlSession:
     """An isolated session that knows the registered tables by name and type, and no rows.
 
@@ -63,6 +84,10 @@ class SqlSession:
         self.catalyst = Catalyst(self.spark)
         self.rings = SqlRings(self.spark)
         self.settings = dict(settings or {})
+        self.views: dict[str, KnownView] = {}  # the views that other queries may read
+        self.unreadable: dict[str, tuple[str, str]] = {}  # per view that none may read: why, and what to do instead
+        self._tables: dict[str, Columns] = {}
+        self._inlined: SqlSession | None = None
         for name, value in {**self.settings, **_OPTIMIZER}.items():
             self.spark.conf.set(name, value)
 
@@ -74,6 +99,20 @@ class SqlSession:
         """Register a table, or replace the columns of a registered one."""
         if not columns:
             raise SchemaError(f"table {name!r} has no columns", way_out="give at least one column")
+        self._tables[name] = columns
+        self._leaf(name, columns)
+
+    def register_view(self, name: str, view: KnownView, columns: Columns) -> None:
+        """Register a view, so that queries may read it."""
+        self.views[name] = view
+        self._leaf(name, columns)
+
+    def register_unreadable(self, name: str, why: str, way_out: str) -> None:
+        """Note a view that no query may read, and why."""
+        self.unreadable[name] = (why, way_out)
+
+    def _leaf(self, name: str, columns: Columns) -> None:
+        self._inlined = None
         fields = [
             {
                 "name": column,
@@ -91,8 +130,38 @@ class SqlSession:
         self._session.createDataFrame(nothing, schema).createOrReplaceTempView(quote(name))
 
     def unregister(self, name: str) -> None:
-        """Forget a table; nothing happens when it is not known."""
+        """Forget a table or a view; nothing happens when it is not known."""
+        self._inlined = None
+        for known in (self._tables, self.views, self.unreadable):
+            known.pop(name, None)
         self.spark.catalog.dropTempView(name)
+
+    @property
+    def inlined(self) -> SqlSession:
+        """A session like this one, in which a view that is read stands for its query."""
+        if self._inlined is None:
+            made = SqlSession(self.spark, self.settings)
+            for name, columns in self._tables.items():
+                made.register(name, columns)
+            for name, sql in self.queries(self.views):
+                made.rings.make_known(sql)
+                made.spark.sql(sql).createOrReplaceTempView(quote(name))
+            self._inlined = made
+        return self._inlined
+
+    def queries(self, views: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """Some views and all that these read, with their queries; each after those that it reads."""
+        found: dict[str, str] = {}
+
+        def visit(name: str) -> None:
+            if name not in found:
+                for inner in self.views[name].reads:
+                    visit(inner)
+                found[name] = self.views[name].sql
+
+        for name in views:
+            visit(name)
+        return tuple(found.items())
 
     def query(self, sql: str) -> Query:
         """Parse a query: it is analysed but never run, so a command would do nothing."""

@@ -3,6 +3,9 @@
 The plan is read from the tables upwards. Projections, filters and UNION ALL need no state, so they become no operators
 but parts of a *stream*: it holds the plan's columns as expressions over the operator, or table, that the rows come
 from. A stream ends in a port of the next operator, and is written down there as a feed.
+
+A view that the query reads is a leaf of the plan. Its own query is read at that place, down to its tables, exactly as
+it is read for the view itself: so what the view keeps can stand for that part of the tree.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from functools import partial
 from itertools import count
 from typing import NoReturn
 
+from headrace.errors import UnsupportedSQLError
 from headrace.plan.expression import Expression, column
 from headrace.plan.tree import Aggregation, Feed, FeedId, Field, Node, Port, Tree
 from headrace.plan.view import Aggregate, Fed, Shape, ViewPlan
@@ -34,6 +38,21 @@ from headrace.sql.tree_streams import Grouped, Producer, Stream, numbered, subqu
 _TRANSPARENT = {"SubqueryAlias", "View", "ResolvedHint", "Sort", "LocalLimit"}
 
 
+@dataclass(frozen=True)
+class ReadView:
+    """The query of a view that other queries read: its optimized plan, and who refuses what cannot be kept of it.
+
+    Parameters
+    ----------
+    hands_on : whether the view can give the rows that it keeps, so that they are worth an operator.
+    """
+
+    optimized: Jvm
+    is_ordered: bool
+    refusals: Refusals
+    hands_on: bool = False
+
+
 @dataclass
 class TreeRead:
     """A query that has been read: its tree, the finish of its answer, and the Catalyst expressions of every feed."""
@@ -42,14 +61,25 @@ class TreeRead:
     flat: Flat
     sides: dict[str, MapSide] = field(default_factory=dict)
     between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = field(default_factory=dict)
+    views: dict[int, str] = field(default_factory=dict)  # the operators that keep what a view keeps as its answer
 
 
 class TreeReader:
-    """Reads one optimized plan."""
+    """Reads one optimized plan.
 
-    def __init__(self, catalyst: Catalyst, refusals: Refusals) -> None:
+    Parameters
+    ----------
+    view : finds the query of a leaf; None for a leaf that is a table.
+    """
+
+    def __init__(
+        self, catalyst: Catalyst, refusals: Refusals, view: Callable[[str], ReadView | None] = lambda name: None
+    ) -> None:
         self.catalyst = catalyst
         self.refusals = refusals
+        self._view = view
+        self._answers: dict[str, list[tuple[Stream, list[Jvm]]]] = {}  # the rows and columns of views, each read once
+        self._views: dict[int, str] = {}
         self.nodes: list[Node] = []
         self.sides: dict[str, MapSide] = {}
         self.between: dict[FeedId, tuple[MapSide, Sequence[Jvm]]] = {}
@@ -63,18 +93,25 @@ class TreeReader:
         """Read a whole query; `is_ordered` says whether it ends in an ORDER BY of its own."""
         root = Root(self.catalyst, self.refusals, optimized, is_ordered=is_ordered)
         flat = root.flat
-        wanted = [*flat.keys, *flat.arguments]
-        streams = self.streams(root.base, self.referenced([*wanted, *root.conditions]))
-        streams = [self._filtered(stream, root.conditions) for stream in streams]
-        port = self.port(streams, [*numbered("k", flat.keys), *numbered("v", flat.arguments)])
-        plan = _group_plan(flat, port)
-        self.nodes.append(Aggregation(port, plan))
+        self.nodes.append(self._kept_of(root, self._entering(root)))
         if self.leaf is None:
             self.refusals.refuse(
                 "a query without a table", "nothing it reads can change", "read a table made with engine.table()"
             )
         flat.leaves = [("", self.leaf)]
-        return TreeRead(Tree(tuple(self.nodes)), flat, self.sides, self.between)
+        return TreeRead(Tree(tuple(self.nodes)), flat, self.sides, self.between, self._views)
+
+    def _entering(self, root: Root) -> list[Stream]:
+        """The rows that the top of a query takes."""
+        wanted = [*root.flat.keys, *root.flat.arguments, *root.conditions]
+        streams = self.streams(root.base, self.referenced(wanted))
+        return [self._filtered(stream, root.conditions) for stream in streams]
+
+    def _kept_of(self, root: Root, streams: Sequence[Stream]) -> Aggregation:
+        """What is kept of a query: its topmost groups, or its rows."""
+        flat = root.flat
+        port = self.port(streams, [*numbered("k", flat.keys), *numbered("v", flat.arguments)])
+        return Aggregation(port, _group_plan(flat, port))
 
     # -- what needs no state --------------------------------------------------------------------------------------
 
@@ -106,9 +143,49 @@ class TreeReader:
         marks = [json.loads(column.metadata().json()).get(TABLE_MARK) for column in columns]
         if not marks or marks[0] is None:
             self.refusals.refuse_operator(node)
+        if (answer := self._answer_of_view(marks[0])) is not None:
+            return [
+                replace(stream, meaning={identity(c): value for c, value in zip(columns, values, strict=True)})
+                for stream, values in answer
+            ]
         self.leaf = node
         producer = Producer(None, node, tuple(columns), marks[0])
         return [Stream(producer, {identity(column): column for column in columns})]
+
+    def _answer_of_view(self, name: str) -> list[tuple[Stream, list[Jvm]]] | None:
+        """The rows of a view, each stream with the columns of the answer; None for what is a table."""
+        if name not in self._answers:
+            outer = self.refusals
+            try:
+                read = self._view(name)
+                if read is None:
+                    return None
+                self.refusals = read.refusals
+                root = Root(self.catalyst, self.refusals, read.optimized, is_ordered=read.is_ordered)
+                self._answers[name] = self._answer(root, name, hands_on=read.hands_on)
+            except UnsupportedSQLError as error:
+                raise UnsupportedSQLError(
+                    f"view {outer.view!r} reads view {name!r}, which operators cannot keep: {error.what}",
+                    way_out="let Spark recompute this view too, with refresh='full'",
+                ) from None
+            finally:
+                self.refusals = outer
+        return self._answers[name]
+
+    def _answer(self, root: Root, name: str, *, hands_on: bool) -> list[tuple[Stream, list[Jvm]]]:
+        """The rows that the query of a view gives; what the view keeps of them becomes an operator."""
+        flat, streams = root.flat, self._entering(root)
+        of_tables = all(stream.producer.number is None and stream.times is None for stream in streams)
+        if flat.shape is Shape.ROWS and (of_tables or not hands_on):
+            shown = flat.keys[: len(flat.keys) - flat.hidden]
+            return [(stream, [self.resolve(key, stream) for key in shown]) for stream in streams]
+        number = self.add(self._kept_of(root, streams))
+        if hands_on:
+            self._views[number] = name
+        producer = Producer(number, self.leaf, tuple(flat.slots))
+        stream = Stream(producer, {identity(slot): slot for slot in producer.attributes})
+        shown = flat.outputs[: len(flat.outputs) - flat.hidden]
+        return [(self._filtered(stream, [] if flat.having is None else [flat.having]), shown)]
 
     def _project(self, node: Jvm, needed: set[int]) -> list[Stream]:
         wanted = [item for item in items(node.projectList()) if identity(item) in needed]

@@ -71,7 +71,13 @@ class Root(Flattener):
             attribute = next(
                 (a for a in items(plan.output()) if meaning[identity(a)].semanticEquals(item.child())), None
             )
-            found.append((item.child() if attribute is None else attribute, *direction(item)))
+            if attribute is None:
+                self.refusals.refuse_for_now(
+                    f"ORDER BY {self.refusals.text(item.child())} with LIMIT over this query",
+                    "the first rows are kept without what they are sorted by",
+                    "add it to the SELECT list and order by its name",
+                )
+            found.append((attribute, *direction(item)))
         return found
 
 

@@ -25,7 +25,7 @@ from headrace.learn.learner import Learner
 from headrace.learn.registry import MODELS
 from headrace.relation.outer import entries
 from headrace.relation.schema import DIFF
-from headrace.thrifty.strategy import F_SQL, FACTORIZED, MATRIX_CHAIN, ONE_TABLE, RECOMPUTE
+from headrace.thrifty.strategy import F_SQL, FACTORIZED, MATRIX_CHAIN, ONE_TABLE, OPERATORS, RECOMPUTE
 from headrace.window.estimators import ESTIMATORS
 
 Step = Mapping[str, pa.Table]
@@ -79,6 +79,7 @@ def subjects() -> Iterator[Subject]:
             # F-SQL is a way to write moments; a query is SQL already.
             if kind in made and (kind, strategy.name) != ("view", F_SQL):
                 yield made[kind](strategy.name)
+    yield _stacked()
     yield _factorized_result()
     for kind in MODELS:
         if kind != hr.LinearRegression.__name__:  # which every strategy has been tried with
@@ -110,6 +111,23 @@ def _view(strategy: str) -> Subject:
         _star_steps,
         lambda engine: engine.view("other", refused, **_asked(strategy)),
         strategy=strategy,
+    )
+
+
+def _stacked() -> Subject:
+    """A view over a view, which hands on what changes in it."""
+
+    def make(engine: hr.Engine) -> Any:
+        engine.view("below", _QUERIES[1])
+        return engine.view("kept", "SELECT n, COUNT(*) AS shops, SUM(price) AS price FROM below GROUP BY n")
+
+    return Subject(
+        "view, over a view",
+        _star_tables,
+        make,
+        _star_steps,
+        lambda engine: engine.view("other", "SELECT n + rand() AS n FROM below"),
+        strategy=OPERATORS,
     )
 
 

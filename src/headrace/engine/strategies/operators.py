@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.engine.definition import PlannedView, SqlAnswer
@@ -32,7 +33,7 @@ class Operators(Kept[TreeView, SqlAnswer]):
         query.refuse_factorizing(OPERATORS, "tables are joined as the query's plan says")
         tree, chosen = query.tree.tree, query.definition.tree
         sizes = chosen.sizes if chosen else query.statistics.sizes(sources_of(tree))
-        return kept_by(tree, query, OPERATORS, query.tree.view, sizes)
+        return replace(kept_by(tree, query, OPERATORS, query.tree.view, sizes), views=query.tree.views)
 
     def estimate(self, plan: PlannedView[TreeView, SqlAnswer], statistics: Statistics) -> Cost:
         return tree_cost(plan.kernel.tree, statistics)

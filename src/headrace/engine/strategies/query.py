@@ -14,7 +14,7 @@ from headrace.sql.catalyst import AnalysedRows, AnalysedView, features, joined_r
 from headrace.sql.derived import with_derived
 from headrace.sql.grouping import split_group_by
 from headrace.sql.query import SqlQuery, once
-from headrace.sql.reads import Reads, read_query
+from headrace.sql.reads import Reads, read_query, views_read
 from headrace.sql.session import SqlSession
 from headrace.thrifty.statistics import Statistics
 
@@ -41,6 +41,19 @@ class Query:
         return SqlQuery(self.session, self.name, self.definition.sql if self.is_sql else self.body[0])
 
     @once
+    def views(self) -> tuple[str, ...]:
+        """The views that the query reads, without those that these read."""
+        try:
+            return views_read(self.sql)
+        except HeadraceError:  # which is raised again by whoever plans it
+            return ()
+
+    @once
+    def inlined(self) -> SqlQuery:
+        """The SQL as one query over tables: the views that it reads stand for their queries."""
+        return SqlQuery(self.session.inlined, self.name, self.sql.sql) if self.views else self.sql
+
+    @once
     def body(self) -> tuple[str, tuple[str, ...]]:
         """The query of the rows whose moments are wanted, and the columns to group them by."""
         request = self.definition.request
@@ -51,17 +64,17 @@ class Query:
     @once
     def summed(self) -> AnalysedView:
         """The query as sums of products over its join, or over its one table."""
-        return summed(self.sql)
+        return summed(self.inlined)
 
     @once
     def joined_rows(self) -> AnalysedRows:
         """The query over joined rows."""
-        return joined_rows(self.sql)
+        return joined_rows(self.inlined)
 
     @once
     def features(self) -> AnalysedView:
         """The rows of the query as a join, one variable per column."""
-        return features(self.sql)
+        return features(self.inlined)
 
     @once
     def tree(self) -> AnalysedTree:
@@ -71,13 +84,13 @@ class Query:
     @once
     def reads(self) -> Reads:
         """The tables and columns that the query reads, if Spark is to run it unchanged."""
-        return read_query(self.sql)
+        return read_query(self.inlined)
 
     @once
     def is_of_one_table(self) -> bool:
         """Whether the query is an aggregate, or a filter and a projection, of one table."""
         try:
-            return self.is_sql and isinstance(self.summed.plan.over, TableRows)
+            return self.is_sql and not self.views and isinstance(self.summed.plan.over, TableRows)
         except HeadraceError:
             return False
 

@@ -62,7 +62,9 @@ class Recompute(Kept[Recomputed, Any]):
         return view
 
     def _query(self, query: Query) -> PlannedView[RecomputedQuery, SparkAnswer]:
-        kernel = RecomputedQuery(query.definition.sql, query.reads.tables, query.reads.schema)
+        kernel = RecomputedQuery(
+            query.definition.sql, query.reads.tables, query.reads.schema, query.session.queries(query.views)
+        )
         why = query.definition.why or ASKED_FOR
         return PlannedView(query.definition.with_choice(self.name, why=why), kernel, kernel.tables, SparkAnswer(kernel))
 
@@ -85,6 +87,7 @@ class Recompute(Kept[Recomputed, Any]):
             answer.groups,
             tuple(variable[feature] for feature in answer.features),
             tuple(variable[group] for group in answer.groups),
+            query.session.queries(query.views),
         )
         plan = view.definition.view_tree if self.has_order else None
         made = query.definition.with_choice(self.name, plan=plan, why=query.definition.why or ASKED_FOR)

@@ -7,19 +7,21 @@ share other subplans than before, state is recognized wherever it is needed next
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
 from headrace.operators.join import JoinLayout
 from headrace.operators.not_in import NotInLayout
+from headrace.operators.operator import OperatorLayout
 from headrace.operators.tree_view import TreeView
-from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Over, Port
+from headrace.plan.tree import Aggregation, Feed, Join, JoinKind, Node, Over, Port, Tree
 from headrace.thrifty.share.skeleton import shape_of
 
 
 def fingerprints(kernel: TreeView) -> dict[str, str]:
     """The fingerprint of each part that a view or a shared subplan keeps; parts that cannot be compared have none."""
-    described, found = _Described(kernel), {}
+    described, found = _Described(kernel.tree, kernel.layouts), {}
     for number in sorted(kernel.own):
         for part in kernel.layouts[number].arrangements:
             where = kernel.whereabouts(part) if part in kernel.arrangements else None
@@ -28,12 +30,21 @@ def fingerprints(kernel: TreeView) -> dict[str, str]:
     return found
 
 
+def kept_rows(tree: Tree, number: int) -> str:
+    """What an aggregate keeps, be it the answer of a view or not: which groups, or which rows."""
+    node = tree.nodes[number]
+    assert isinstance(node, Aggregation)
+    functions = [(one.function, one.argument, one.type, one.others) for one in node.plan.aggregates]
+    # The answer of a view over one table has its keys as expressions over the table, which its port says anyway.
+    return _digest(node.plan.shape, node.keys, functions, _Described(tree, ()).port(node.port))
+
+
 class _Described:
     """What the operators of one view hold and give."""
 
-    def __init__(self, kernel: TreeView) -> None:
-        self._layouts = kernel.layouts
-        self._nodes = kernel.tree.nodes
+    def __init__(self, tree: Tree, layouts: Sequence[OperatorLayout]) -> None:
+        self._layouts = layouts
+        self._nodes = tree.nodes
         self._given: dict[int, str] = {}
 
     def held(self, number: int, part: str) -> object:
@@ -44,7 +55,7 @@ class _Described:
             # Just the rows of one side, whatever the join makes of them.
             port = node.ports[layout.side_of(part)]
             nullable = [field.nullable for field in port.fields[node.keys :]]
-            return "side", node.keys, node.safe, nullable, self._port(port, _never_null(node))
+            return "side", node.keys, node.safe, nullable, self.port(port, _never_null(node))
         nullable = [field.nullable for port in node.ports for field in port.fields]
         if isinstance(node, Aggregation):
             nullable += [one.nullable for one in (*node.plan.keys, *node.plan.arguments)]
@@ -56,10 +67,10 @@ class _Described:
         if number not in self._given:
             node = self._nodes[number]
             left_out = _never_null(node) if isinstance(node, Join) and node.kind is JoinKind.INNER else frozenset()
-            self._given[number] = _digest(_asked(node), [self._port(port, left_out) for port in node.ports])
+            self._given[number] = _digest(_asked(node), [self.port(port, left_out) for port in node.ports])
         return self._given[number]
 
-    def _port(self, port: Port, left_out: frozenset[int]) -> object:
+    def port(self, port: Port, left_out: frozenset[int] = frozenset()) -> object:
         """The rows that enter a port; those with NULL in one of the fields `left_out` take no part anyway."""
         fields = [(field.name, field.type) for field in port.fields]
         return fields, [self._feed(feed, left_out) for feed in port.feeds]

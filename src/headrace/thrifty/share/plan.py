@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 from headrace.operators.tree_view import Given, TreeView
 from headrace.plan.tree import Feed
@@ -48,6 +49,8 @@ class Shared:
     members: tuple[Member, ...]
     manner: Manner
 
+    is_answer: ClassVar[bool] = False
+
     @property
     def views(self) -> tuple[str, ...]:
         """The views that read it."""
@@ -56,13 +59,33 @@ class Shared:
     @property
     def stage(self) -> int:
         """The stage of its last operator, in steps from bucket to bucket and in steps in one pass."""
-        at_once = self.kernel.in_one_pass
-        kernels = [self.kernel, *([at_once.kernel] if at_once is not None else [])]
-        return max(kernel.placement.stages for kernel in kernels if isinstance(kernel, TreeView)) - 1
+        return last_stage(self.kernel)
 
     def without(self, view: str) -> Shared:
         """The same subplan after a view is gone."""
         return replace(self, members=tuple(member for member in self.members if member.view != view))
+
+
+@dataclass(frozen=True)
+class SharedAnswer(Shared):
+    """A view whose answer others read (`answers`): it has the name of the view, which keeps all state."""
+
+    is_answer: ClassVar[bool] = True
+
+
+def shared_without(shared: Mapping[str, Shared], views: Iterable[str]) -> dict[str, Shared]:
+    """What views share, after some of them are gone; an answer that nobody else reads is none that is shared."""
+    found, gone = dict(shared), set(views)
+    for view in gone:
+        found = {name: one.without(view) for name, one in found.items()}
+    return {name: one for name, one in found.items() if not one.is_answer or (one.members and name not in gone)}
+
+
+def last_stage(kernel: TreeView) -> int:
+    """The stage of the last operator of a kernel, in steps from bucket to bucket and in steps in one pass."""
+    at_once = kernel.in_one_pass
+    kernels = [kernel, *([at_once.kernel] if at_once is not None else [])]
+    return max(one.placement.stages for one in kernels if isinstance(one, TreeView)) - 1
 
 
 @dataclass(frozen=True)
@@ -81,10 +104,17 @@ class _Candidate:
         return [member for member in shared.members if member.view == self.view and member.number in numbers]
 
 
-def given_to(view: str, shared: Mapping[str, Shared]) -> dict[int, Given]:
-    """What shared subplans give to a view, by the operator in whose place they do."""
+def given_to(
+    view: str, shared: Mapping[str, Shared], stages: Mapping[str, int] = MappingProxyType({})
+) -> dict[int, Given]:
+    """What shared subplans give to a view, by the operator in whose place they do.
+
+    Parameters
+    ----------
+    stages : the last stage of views that read something themselves, where that counts.
+    """
     return {
-        member.number: Given(name, member.feed, one.stage)
+        member.number: Given(name, member.feed, stages.get(name, one.stage))
         for name, one in shared.items()
         for member in one.members
         if member.view == view
@@ -100,6 +130,7 @@ def planned(
     fresh: Collection[str] | None = None,
     patient: Mapping[str, float] = MappingProxyType({}),
     apart: Sequence[Apart] = (),
+    elsewhere: Mapping[str, Collection[int]] = MappingProxyType({}),
 ) -> dict[str, Shared]:
     """The subplans that views should share, by name; one that was there before keeps its name and its kernel.
 
@@ -114,9 +145,10 @@ def planned(
     fresh : views that are new; what others share with each other stays as it is. None stands for all views.
     patient : views with goals, for which the rows of a subplan have to be able to wait; each with its eagerness.
     apart : what was taken apart before, and stays so.
+    elsewhere : the operators of views for which the answers of other views stand, and what is below them.
     """
     out: dict[str, Shared] = {}
-    for group in _kept_apart(_groups(views, patient, apart), apart):
+    for group in _kept_apart(_groups(views, patient, apart, elsewhere), apart):
         all_known = {*known}.issuperset(table for one in group for table in one.block.tables.values())
         now, usable = _now(group, before), _usable(group, before, apart)
         going_on = _now(group, usable)
@@ -188,12 +220,15 @@ def _usable(group: list[_Candidate], before: Mapping[str, Shared], apart: Sequen
 
 
 def _groups(
-    views: Mapping[str, TreeView], patient: Mapping[str, float], apart: Sequence[Apart]
+    views: Mapping[str, TreeView],
+    patient: Mapping[str, float],
+    apart: Sequence[Apart],
+    elsewhere: Mapping[str, Collection[int]],
 ) -> list[list[_Candidate]]:
     """The largest blocks of all views, in groups that begin with the same operators."""
     groups: list[tuple[set[str], list[_Candidate]]] = []
     for view, kernel in views.items():
-        own = {number for one in apart for name, number in one.own if name == view}
+        own = {number for one in apart for name, number in one.own if name == view}.union(elsewhere.get(view, ()))
         for block in largest_blocks(kernel, patient.get(view), own):
             begins, members = beginnings(block), [_Candidate(view, block)]
             for group in [group for group in groups if group[0] & begins]:
