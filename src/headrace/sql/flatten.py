@@ -18,6 +18,7 @@ from headrace.sql.distinct import hidden_values, is_kept_distinct, is_marked, st
 from headrace.sql.functions import DUPLICATES_DO_NOT_MATTER, KEPT, NULL_FOR_ONE
 from headrace.sql.jvm import Catalyst, Jvm, conjuncts, identity, items, kind, option
 from headrace.sql.membership import Copy, Membership
+from headrace.sql.pivot import is_pivot, pivoted
 from headrace.sql.refusals import Refusals
 from headrace.sql.rings import check_arguments, refuse_rings
 from headrace.sql.scalars import to_type
@@ -210,6 +211,8 @@ class Flattener:
             if node.semanticEquals(group):
                 return slot
         if kind(node) == "AggregateExpression":
+            if is_pivot(node):
+                return pivoted(self.catalyst, node.aggregateFunction(), self._aggregate)
             return self._aggregate(node)
         children = items(node.children())
         return self.catalyst.with_children(node, children, [self._over_groups(child, keys) for child in children])

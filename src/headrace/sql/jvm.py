@@ -134,6 +134,8 @@ class Catalyst:
         new = [self.substitute(child, by_identity) for child in old]
         if name == "GetStructField" and kind(new[0]) == "CreateNamedStruct":  # a field of a struct that is built here
             return new[0].valExprs().apply(expression.ordinal())
+        if name == "GetArrayItem" and kind(new[0]) == "CreateArray" and kind(new[1]) == "Literal":  # and of an array
+            return new[0].children().apply(int(new[1].value()))
         return self.with_children(expression, old, new)
 
     def with_children(self, expression: Jvm, old: list[Jvm], new: list[Jvm]) -> Jvm:
