@@ -1,7 +1,7 @@
 """PIVOT: one column for each value that the query lists, as Spark's optimizer writes it.
 
-Spark groups by the pivot column too, and then puts the one row of each of its values into an array, of which the columns
-are the elements. An element is the largest of one value: MAX over the rows whose pivot column has the value.
+Spark groups by the pivot column too, and then puts the one row of each of its values into an array, whose elements are
+the columns. An element is the largest of one value: MAX over the rows whose pivot column has the value.
 """
 
 from __future__ import annotations
