@@ -16,7 +16,7 @@ from tests.engine.test_sharing import always
 from tests.forks import Forks
 
 import headrace as hr
-from headrace.engine import durability, store
+from headrace.engine import durability, kept_files
 from headrace.engine.repair import problems
 from headrace.engine.sharing import Sharing
 from headrace.errors import CorruptFileError, SchemaError, StorageError
@@ -217,7 +217,7 @@ def test_leases_are_looked_at_only_before_files_are_removed(
     with hr.Engine(spark, tmp_path / "s", executor="inline", buckets=2, calibrate=False) as engine:
         engine.table("t", "id BIGINT, g BIGINT, x DOUBLE", key="id")
         engine.view("v", "SELECT g, COUNT(*) AS n FROM t GROUP BY g")
-        monkeypatch.setattr(store, "oldest", looking)
+        monkeypatch.setattr(kept_files, "oldest", looking)
         for i in range(30):
             engine.apply(rows(i))
         assert looked == []
