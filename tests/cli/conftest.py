@@ -68,9 +68,13 @@ class FakeEngine:
         self.tables[name] = SimpleNamespace(name=name, schema=schema, key=key, references=references, rows=7)
         return self.tables[name]
 
-    def view(self, name: str, sql: str, *, goal: object = None, idle_after: object = None) -> FakeView:
+    def view(
+        self, name: str, sql: str, *, goal: object = None, idle_after: object = None, replace: bool = False
+    ) -> FakeView:
         if name in self.views and self.views[name].sql != sql:
-            raise SchemaError(f"view {name} exists with another query", way_out="drop it")
+            if not replace:
+                raise SchemaError(f"view {name} exists with another query", way_out="drop it")
+            del self.views[name]
         return self.views.setdefault(name, FakeView(name, sql))
 
     def drop(self, name: str) -> None:

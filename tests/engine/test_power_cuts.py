@@ -216,6 +216,19 @@ def records(folder: Path) -> list[Path]:
     return sorted((folder / "log").glob("*.commit"))
 
 
+def test_a_repair_that_a_power_cut_has_stopped_is_done_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The newest commits were gone, but not yet the note that they had been safe: nothing could be opened then."""
+    made(spark, tmp_path / "s")
+    *_, damaged, last = records(tmp_path / "s")
+    last.unlink()
+    damaged.write_bytes(b"")
+    last.with_suffix(".synced").write_bytes(b"")
+    step = repair(tmp_path / "s").step
+    assert verified(tmp_path / "s").problems == []
+    with hr.Engine(spark, tmp_path / "s", calibrate=False) as engine:
+        assert engine.step == step
+
+
 def test_a_checkpoint_that_is_being_written_is_no_orphan(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,4 +157,4 @@ def test_doubles_are_summed_averaged_and_counted(function, expected):
 def test_extremes_pass_through():
     layout = layout_of("string", "min", "string")
     names = pa.array(["a", None], pa.large_string())
-    assert finish(layout, [], (np.array([1, 2]),), {("min", 0): names}).column("a0").to_pylist() == ["a", None]
+    assert finish(layout, [], (np.array([1, 2]),), {"min0": names}).column("a0").to_pylist() == ["a", None]

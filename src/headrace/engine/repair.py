@@ -6,6 +6,7 @@ that somebody changed or removed, or that the disk lost after it had promised to
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -144,7 +145,9 @@ def _lost_settings(location: Location) -> Settings | None:
 def _repaired(location: Location) -> Repaired:
     log = CommitLog(location)
     _forget_copies(location)
-    newest = log.newest  # first: elsewhere, nobody is kept from writing meanwhile
+    # First: elsewhere, nobody is kept from writing meanwhile. Here, an earlier repair may have been cut short, so that
+    # the note of a later commit is still there without that commit.
+    newest = log.newest if location.remote is not None else sys.maxsize
     history = log.settled()
     found, why = newest_whole(location, history, Snapshot())
     if found is None or (found.version == 0 and log.after(0)):  # to lose everything is no repair
